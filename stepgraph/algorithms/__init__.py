@@ -1,0 +1,1 @@
+"""Algorithms as pure functions of tensors: they know nothing of components, graphs or files."""
