@@ -1,0 +1,25 @@
+"""stepgraph compiles the step loop of RL post-training: of the declared handoffs, only those that are consumed run."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepgraph.compiler.compile import compile as compile
+
+__version__ = "0.1.0"
+
+_EXPORTS = {"compile": "stepgraph.compiler.compile"}
+__all__ = ["__version__", "compile"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import an exported name when it is first asked for: `stepgraph --help` then imports no part it does not use."""
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'stepgraph' has no attribute '{name}'")
+    return getattr(import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,137 @@
+"""What the words on the command line are: a command, names, Hydra's flags, overrides.
+
+Hydra's parser wants flags before overrides, and ``+`` before a key that a config does not have yet. People should need
+neither: the words are sorted here, and keys under ``graph.`` and ``placement.`` may be new, as the graph's check knows
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stepgraph.cli.commands import COMMANDS
+from stepgraph.errors import ConfigError, did_you_mean
+
+HELP = ("-h", "--help")
+VERSION = ("--version",)
+SWITCHES = ("--multirun", "-m", "--run", "-r", "--resolve", "--hydra-help", "--shell-completion", "-sc")
+CFG = ("job", "hydra", "all")
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+VALUED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("--cfg", "-c"), CFG),
+    **dict.fromkeys(("--info", "-i"), INFO),
+    **dict.fromkeys(("--package", "-p", "--config-name", "-cn", "--config-dir", "-cd"), ()),
+}
+"""Flags that take a value, with the values they take where that is fixed."""
+GROUPS = ("graph", "placement", "engine", "trainer", "rewards", "data", "model", "executor", "tracker")
+"""The groups that a configuration has one choice of."""
+OPEN = ("graph.", "placement.")
+"""Sections whose keys the graph's own check knows, so that Hydra need not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """One command line, sorted. ``overrides`` are the user's own words, for hints."""
+
+    command: str = ""
+    names: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    help: bool = False
+    version: bool = False
+
+    @property
+    def multirun(self) -> bool:
+        """Whether Hydra is asked for more than one job."""
+        return any(flag in ("--multirun", "-m") for flag in self.flags)
+
+    def for_hydra(self) -> list[str]:
+        """The words as Hydra wants them."""
+        return [*self.flags, *(opened(override) for override in self.overrides)]
+
+
+def read(words: Sequence[str]) -> Arguments:
+    """Sort the words of one command line.
+
+    >>> read(["plan", "graph=grpo", "--cfg", "job"]).for_hydra()
+    ['--cfg', 'job', 'graph=grpo']
+    """
+    if not words or words[0] in HELP:
+        return Arguments(help=True)
+    if words[0] in VERSION:
+        return Arguments(version=True)
+    command = _command(words[0])
+    flags, rest = _split_flags(words[1:])
+    if any(flag in HELP for flag in flags):
+        return Arguments(command, help=True)
+    overrides = tuple(word for word in rest if _is_override(word))
+    return Arguments(command, _names(command, [word for word in rest if not _is_override(word)]), flags, overrides)
+
+
+def opened(override: str) -> str:
+    """An override as Hydra takes it: new keys where they are checked elsewhere, and ``GROUP=null`` takes a group out.
+
+    >>> opened("graph.step.eval.when.last=true"), opened("+graph.step.x.use=a.b"), opened("~graph.step.eval")
+    ('++graph.step.eval.when.last=true', '++graph.step.x.use=a.b', '~graph.step.eval')
+    >>> opened("tracker=null")
+    '~tracker'
+    """
+    key, _, value = override.lstrip("+").partition("=")
+    if key in GROUPS and value == "null":
+        return f"~{key}"
+    return f"++{key}={value}" if key.startswith(OPEN) else override
+
+
+def adds_key(override: str) -> bool:
+    """Whether an override may make a key that only we can refuse: Hydra takes whatever has a ``+``."""
+    return override.startswith("+") and not override.lstrip("+").startswith(OPEN)
+
+
+def _command(word: str) -> str:
+    if word in COMMANDS:
+        return word
+    known = ", ".join(COMMANDS)
+    if _is_override(word) or word.startswith("-"):
+        raise ConfigError(f"'{word}' stands where a command should: stepgraph COMMAND {word}, with one of {known}")
+    raise ConfigError(f"there is no command '{word}'{did_you_mean(word, COMMANDS)}; commands: {known}")
+
+
+def _is_override(word: str) -> bool:
+    return "=" in word or word.startswith(("~", "+"))
+
+
+def _names(command: str, names: Sequence[str]) -> tuple[str, ...]:
+    if names and not COMMANDS[command].names:
+        raise ConfigError(f"{command} takes no name, got '{names[0]}'; a setting is written key=value")
+    return tuple(names)
+
+
+def _split_flags(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    flags: list[str] = []
+    rest: list[str] = []
+    remaining = iter(words)
+    for word in remaining:
+        if word.startswith("-"):
+            flags += _flag(word, remaining)
+        else:
+            rest.append(word)
+    return tuple(flags), rest
+
+
+def _flag(word: str, remaining: Iterator[str]) -> list[str]:
+    name, equals, value = word.partition("=")
+    known = (*HELP, *SWITCHES, *VALUED)
+    if name not in known:
+        raise ConfigError(f"there is no flag '{name}'{did_you_mean(name, known)}; a setting is written key=value")
+    if name not in VALUED:
+        return [word]
+    return [name, _value(name, value if equals else next(remaining, ""))]
+
+
+def _value(flag: str, value: str) -> str:
+    allowed = VALUED[flag]
+    if not value or (allowed and value not in allowed):
+        wanted = f"one of {', '.join(allowed)}" if allowed else "a value"
+        raise ConfigError(f"{flag} wants {wanted}, got '{value}'{did_you_mean(value, allowed)}")
+    return value

@@ -1,0 +1,48 @@
+"""The commands, one entry each. What a command runs is imported only when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepgraph.cli.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What help says of a command, and its function as ``module:name``: it takes the job and returns an exit code."""
+
+    summary: str
+    target: str
+    names: str = ""
+    details: str = ""
+    leaves_files: bool = False
+
+    def load(self) -> Callable[[Job], int]:
+        """Import the function."""
+        module, _, name = self.target.partition(":")
+        function: Callable[[Job], int] = getattr(import_module(module), name)
+        return function
+
+
+COMMANDS = {
+    "run": Command(
+        "run it; resume=auto goes on from the run directory",
+        "stepgraph.cli.run:run",
+        leaves_files=True,
+        details="The run directory is runs/GRAPH-DATE-TIME unless run.dir=FOLDER says otherwise.",
+    ),
+    "plan": Command(
+        "what will run in which steps, what was pruned and why; starts nothing",
+        "stepgraph.cli.plan:plan",
+        details="format=text|json|calls   passes=[dead,settled] (passes=[]: the list as declared)",
+    ),
+    "check": Command(
+        "check graph, placement, run, data and components; starts nothing",
+        "stepgraph.cli.check:check",
+        details="strict=true turns warnings into errors.",
+    ),
+}

@@ -1,0 +1,59 @@
+"""From a job's configuration to the graph and the plan: what every command starts with."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from stepgraph.cli.job import Job
+from stepgraph.compiler.compile import compile as compile_graph
+from stepgraph.compiler.plan import Plan
+from stepgraph.errors import ConfigError, GraphError
+from stepgraph.ir.graph import Graph
+from stepgraph.paths import graph_file, shown
+from stepgraph.spec import parse
+
+DEFAULT_STEPS = 100
+"""The length of a run of which nothing says how long it is, so that a bare ``plan`` shows something."""
+
+
+def graph_of(job: Job) -> Graph:
+    """The graph that the configuration declares, with its placement and run."""
+    config = job.config
+    placement = {"name": job.choices.get("placement", ""), **config.placement}
+    return parse(config.graph, placement, run_length(job), max_staleness=config.max_staleness, source=source(job))
+
+
+def plan_of(job: Job) -> Plan:
+    """The compiled plan. Warnings go to stderr, or are refused where the configuration is strict."""
+    plan = compile_graph(graph_of(job), passes=tuple(job.config.passes))
+    for warning in plan.warnings:
+        warn(warning, strict=job.config.strict)
+    return plan
+
+
+def warn(warning: str, *, strict: bool) -> None:
+    """Print a warning; where warnings are errors, raise it."""
+    if strict:
+        raise GraphError(f"{warning} (strict=true makes this warning an error)")
+    print(f"stepgraph: warning: {warning}", file=sys.stderr)
+
+
+def run_length(job: Job) -> dict[str, Any]:
+    """The part of the run section that the graph is compiled for."""
+    run = job.config.run
+    bounded = run.steps is not None or run.epochs is not None
+    if run.epochs is not None and run.steps_per_epoch is None:
+        raise ConfigError("run.epochs is given without run.steps_per_epoch: say how many steps make an epoch")
+    return {
+        "steps": run.steps if bounded else DEFAULT_STEPS,
+        "first": run.first,
+        "epochs": run.epochs,
+        "steps_per_epoch": run.steps_per_epoch,
+    }
+
+
+def source(job: Job) -> str:
+    """The file the graph was read from, as people read it."""
+    path = graph_file(job.choices.get("graph", ""))
+    return shown(path) if path else ""

@@ -1,0 +1,20 @@
+"""What a command is given: the composed configuration, and the user's own words for hints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepgraph.cli.schema import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job of one command. ``choices``: the option taken of each group; ``folder``: the job's own, in a sweep."""
+
+    config: Config
+    choices: Mapping[str, str]
+    overrides: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    folder: Path | None = None
