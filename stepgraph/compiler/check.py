@@ -1,0 +1,309 @@
+"""The typestate walk: every read finds contents, every need finds its place, on the list as it is declared.
+
+It runs before the passes and refuses what the declared list itself gets wrong. On the way it settles what only the
+declared list can tell: where a handoff meets the room that the placement asks for, it must keep meeting it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+from typing import Generic, TypeVar
+
+from stepgraph.compiler.expand import Expanded, Kind
+from stepgraph.compiler.lower import Layout, Move, Op
+from stepgraph.compiler.seq import Index, Seq, scan
+from stepgraph.errors import GraphError, did_you_mean
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Table(Generic[T]):
+    """Small numbers for values, so that sweeps compare and remember numbers."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self._known: dict[T, int] = {}
+
+    def __call__(self, value: T) -> int:
+        found = self._known.get(value)
+        if found is None:
+            found = self._known[value] = len(self.values)
+            self.values.append(value)
+        return found
+
+    def __getitem__(self, number: int) -> T:
+        return self.values[number]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the walk knows between two steps: ``places`` (packed), and the cells that surely or maybe hold contents."""
+
+    places: int
+    have: int
+    maybe: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A kind of step as the walk met it: the same phases, with the room that each of them must leave."""
+
+    title: str
+    ops: tuple[Op, ...]
+    due: frozenset[str]
+
+
+class RefusedError(Exception):
+    """A phase that cannot run where it stands; ``refuse`` tells it with its step and a cure."""
+
+    def __init__(self, op: Op, cause: str, resource: str, want: int = 0) -> None:
+        super().__init__(cause)
+        self.op, self.cause, self.resource, self.want = op, cause, resource, want
+
+
+def initial(layout: Layout) -> State:
+    """Everything where it starts. At ``none``, and as the target of a copy, a thing starts without contents."""
+    graph = layout.graph
+    targets = {target for phase in (*graph.start, *graph.step, *graph.end) for target, _ in phase.copies}
+    have = 0
+    for (name, _), cell in layout.cells.items():
+        resource = graph.resources[name]
+        full = resource.kind == "stream" or (resource.carried and resource.at != "none" and name not in targets)
+        have |= full << cell
+    return State(sum(layout.bit(name, graph.resources[name].at) for name in layout.placed), have)
+
+
+def check(expanded: Expanded, state: State) -> tuple[Seq, Table[Shape]]:
+    """Walk the declared list. Returns the run as shapes; raises ``GraphError`` for the first phase that cannot run."""
+    layout = expanded.layout
+    states: Table[State] = Table()
+    shapes: Table[Shape] = Table()
+
+    def transfer(label: int, number: int) -> tuple[int, int]:
+        shape, after = walk(layout, expanded.kinds[label], states[number])
+        return shapes(shape), states(after)
+
+    begin = states(state)
+    try:
+        seq, end = scan(expanded.seq, transfer, begin)
+    except RefusedError:
+        raise refusal(expanded, transfer, begin) from None
+    check_keep(layout, states[end])
+    return seq, shapes
+
+
+def walk(layout: Layout, kind: Kind, state: State) -> tuple[Shape, State]:
+    """One step of the walk."""
+    places, have, maybe = state.places, state.have, state.maybe
+    ops = []
+    for op in kind.ops:
+        if places & ~op.needs:
+            raise unmet(layout, op, places)
+        missing = op.reads & ~(have | maybe if op.may else have)
+        if missing:
+            raise RefusedError(op, "empty", layout.cell_name(missing.bit_length() - 1))
+        ops.append(bound(layout, op, places))
+        places, have = moved(layout, op, places, have)
+        if places & ~op.held:
+            raise freed(layout, op, places)
+        for copy in op.copies:
+            if not have & copy.source:
+                raise RefusedError(op, "empty", layout.cell_name(copy.source.bit_length() - 1))
+            if places & ~copy.held:
+                raise freed(layout, op, places, copy.held)
+            have |= copy.target if not op.may else 0
+        if op.values & (have | maybe):
+            raise RefusedError(op, "twice", layout.cell_name((op.values & (have | maybe)).bit_length() - 1))
+        have, maybe = (have, maybe | op.makes & ~have) if op.may else (have | op.makes, maybe & ~op.makes)
+    if kind.title == "step":
+        have, maybe = layout.shift(have), layout.shift(maybe)
+    return Shape(kind.title, tuple(ops), kind.due), State(places, have, maybe)
+
+
+def moved(layout: Layout, op: Op, places: int, have: int) -> tuple[int, int]:
+    """Places and contents after the moves of one phase."""
+    for move in op.moves:
+        if move.frees:
+            if not op.handoff and not op.may and places & move.field == move.bit:
+                raise RefusedError(op, "double", layout.placed[move.at])
+            have &= ~move.cell
+        places = places | move.bit if op.may else places & ~move.field | move.bit
+    return places, have
+
+
+def bound(layout: Layout, op: Op, places: int) -> Op:
+    """Keep of the placement's wishes those that the declared list meets here."""
+    if not places & ~reduce(and_, (move.room for move in op.moves), op.room):
+        return op
+    moves = tuple(replace(move, room=met(layout, move.room, places)) for move in op.moves)
+    return replace(op, room=met(layout, op.room, places), moves=moves)
+
+
+def met(layout: Layout, room: int, places: int) -> int:
+    """Let go of the fields of ``room`` that do not hold."""
+    broken = places & ~room
+    for field in layout.fields.values():
+        if broken & field:
+            room |= field
+    return room
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+
+
+def unmet(layout: Layout, op: Op, places: int) -> RefusedError:
+    wrong = places & ~op.needs
+    name = next(name for name in layout.placed if wrong & layout.fields[name])
+    return RefusedError(op, "place", name, op.needs & layout.fields[name])
+
+
+def freed(layout: Layout, op: Op, places: int, held: int | None = None) -> RefusedError:
+    wrong = places & ~(op.held if held is None else held)
+    name = next(name for name in layout.placed if wrong & layout.fields[name])
+    return RefusedError(op, "freed", name)
+
+
+def refusal(expanded: Expanded, transfer: Callable[[int, int], tuple[int, int]], state: int) -> GraphError:
+    """Walk again step by step, to tell at which step the list goes wrong and who brought it there."""
+    index = Index(expanded.seq)
+    known: dict[tuple[int, int], int] = {}
+    for at in range(index.length):
+        key = index[at], state
+        if key not in known:
+            try:
+                known[key] = transfer(*key)[1]
+            except RefusedError as refused:
+                return GraphError(Story(expanded, at).tell(refused))
+        state = known[key]
+    raise AssertionError("a walk that was refused once was accepted the second time")
+
+
+def title(expanded: Expanded, at: int) -> str:
+    """The name of a position in the run."""
+    if at == 0:
+        return "start"
+    step = expanded.first + at - 1
+    return f"step {step}" if step < expanded.total else "end"
+
+
+class Story:
+    """Tells a refusal: phase, step, resource, cause, cure."""
+
+    def __init__(self, expanded: Expanded, at: int) -> None:
+        self.expanded, self.at, self.layout = expanded, at, expanded.layout
+        self.graph = expanded.layout.graph
+
+    def tell(self, refused: RefusedError) -> str:
+        where = f"{refused.op.name} in {title(self.expanded, self.at)}"
+        told: dict[str, Callable[[RefusedError], str]] = {
+            "place": self.place,
+            "empty": self.empty,
+            "freed": self.freed,
+            "twice": self.twice,
+            "double": self.double,
+        }
+        return f"{where} {told[refused.cause](refused)}"
+
+    def place(self, refused: RefusedError) -> str:
+        name, layout = refused.resource, self.layout
+        there = self.last_place(name, refused.op)
+        want = layout.word(name, refused.want)
+        own = dict(refused.op.phase.needs)
+        asks = f"needs {name} at {want}"
+        if name not in own and name not in (*refused.op.phase.reads, *refused.op.phase.updates):
+            asks = f"needs {name} off the device (placement {self.graph.placement.name or 'makes_room'})"
+        return f"{asks}, but it is at {there}: {self.cure_place(name, refused.want, refused.op)}"
+
+    def last_place(self, name: str, op: Op) -> str:
+        """Where a resource is when a phase meets it, and who put it there."""
+        where, who = self.graph.resources[name].at, "it starts there"
+        for at, kind in self.so_far():
+            for done in kind.ops:
+                if at == self.at and done is op:
+                    return f"{where} ({who})"
+                for target, place in done.phase.moves:
+                    if target == name:
+                        where, who = place, f"since {done.name} in {title(self.expanded, at)}"
+        return f"{where} ({who})"
+
+    def so_far(self) -> list[tuple[int, Kind]]:
+        """The steps up to the one that is refused; of a long run the last few."""
+        index = Index(self.expanded.seq)
+        begin = max(0, self.at - 64)
+        return [(at, self.expanded.kinds[index[at]]) for at in range(begin, self.at + 1)]
+
+    def cure_place(self, name: str, want: int, op: Op) -> str:
+        layout, graph = self.layout, self.graph
+        able = [
+            p.name
+            for p in (*graph.start, *graph.step)
+            if any(target == name and layout.bit(name, place) & want for target, place in p.moves)
+        ]
+        goal = layout.word(name, want).split(" or ")[0]
+        if able:
+            return f"let {' or '.join(dict.fromkeys(able))} run before it, or start with placement.at.{name}={goal}"
+        return f"no phase moves {name} there: add one with moves: {{{name}: {goal}}}, or start with placement.at.{name}={goal}"
+
+    def empty(self, refused: RefusedError) -> str:
+        name = refused.resource
+        kind = self.graph.resources[name].kind
+        if kind == "value":
+            return self.empty_value(name, refused.op)
+        givers = [p.name for p in self.graph.step if name in dict(p.copies) or name in (*p.writes, *p.updates)]
+        lost = [p.name for p in self.graph.step if dict(p.moves).get(name) == "none"]
+        cause = f"whose contents {lost[0]} freed" if lost and self.at > 0 else "which nothing has given contents yet"
+        cure = f"let {' or '.join(givers)} run before it" if givers else f"add a phase that copies or writes {name}"
+        at = self.graph.resources[name].at
+        start = "" if lost or at != "none" or givers else f", or start with placement.at.{name}=host"
+        entry = f" (an entry under graph.start does so once, before the first step)" if self.at <= 1 and givers else ""
+        return f"takes {name}, {cause}: {cure}{entry}{start}"
+
+    def empty_value(self, name: str, op: Op) -> str:
+        writers = [p for p in (*self.graph.start, *self.graph.step, *self.graph.end) if name in p.writes]
+        if not writers:
+            known = {value for p in self.graph.step for value in p.writes}
+            return f"reads {name}, which no phase writes{did_you_mean(name, known)}"
+        writer = writers[0]
+        due = {done.name for _, kind in self.so_far()[-1:] for done in kind.ops}
+        if not writer.enabled:
+            return f"reads {name}, which only {writer.name} writes, and it is disabled: enable it, or disable {op.name} too"
+        if writer.name not in due:
+            return f"reads {name}, which {writer.name} does not write in this step: give {op.name} when: {{with: {writer.name}}}"
+        if writer.ahead != op.phase.ahead:
+            return f"reads {name} {op.phase.ahead} ahead, which {writer.name} writes {writer.ahead} ahead: a value belongs to one step"
+        return f"reads {name} before {writer.name} writes it: let {writer.name} stand before {op.name}"
+
+    def freed(self, refused: RefusedError) -> str:
+        name = refused.resource
+        return f"gives contents to {name}, which is freed (at none): {self.cure_place(name, self.layout.want(name, '!none'), refused.op)}"
+
+    def twice(self, refused: RefusedError) -> str:
+        name = refused.resource
+        writers = [p.name for p in self.graph.step if name in p.writes]
+        others = [w for w in writers if w != refused.op.name] or writers
+        return f"writes {name}, which {others[0]} writes too: a value has one writer a step; let one of them use 'updates'"
+
+    def double(self, refused: RefusedError) -> str:
+        name = refused.resource
+        return f"frees {name}, which is at {self.last_place(name, refused.op)} already: free it once a step"
+
+
+def check_keep(layout: Layout, state: State) -> None:
+    """What is kept must be there when the run ends."""
+    for name, word in layout.graph.keep:
+        want = layout.want(name, word)
+        if state.places & ~want:
+            there = layout.word(name, state.places)
+            raise GraphError(
+                f"keep wants {name} at {word} when the run ends, but it is at {there}: "
+                f"move it back under graph.end, or keep it where it is (graph.keep.{name}=any)"
+            )
+        cell = layout.cells.get((name, ""))
+        if cell is not None and not state.have >> cell & 1:
+            raise GraphError(
+                f"keep wants the contents of {name} when the run ends, but they are lost: "
+                f"let no phase free it, or take it out with graph.keep.{name}=null"
+            )

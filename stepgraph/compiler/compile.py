@@ -1,0 +1,186 @@
+"""declare -> expand -> check -> dead -> settled -> least -> plan: the passes, strung together over the whole run.
+
+Each pass is a sweep over the run as a sequence of labels (see ``seq``), so that its cost depends on how many different
+steps there are. ``dead`` and ``settled`` repeat until neither drops anything; ``least`` then looks for what two sweeps
+cannot see, in graphs where there can be such a thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from stepgraph.compiler import check, dead, room, settled, staleness
+from stepgraph.compiler.check import Shape, State, Table
+from stepgraph.compiler.dead import Wants
+from stepgraph.compiler.expand import Expanded, expand
+from stepgraph.compiler.least import least, plain
+from stepgraph.compiler.lower import Layout
+from stepgraph.compiler.plan import Plan
+from stepgraph.compiler.seq import Seq, labels, scan, spans
+from stepgraph.compiler.settled import Facts
+from stepgraph.errors import ConfigError, did_you_mean
+from stepgraph.ir.graph import Graph
+
+PASSES = ("dead", "settled")
+Step = tuple[Shape, tuple[int, ...]]
+Aimed = tuple[Shape, tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One compiled step: what was due, what is kept of it, what was wanted after each phase, and how it was entered."""
+
+    shape: Shape
+    kept: tuple[int, ...]
+    wanted: tuple[int, ...]
+    facts: Facts
+
+
+def compile(  # noqa: A001 - the word of the field
+    graph: Graph,
+    steps: int | None = None,
+    first: int | None = None,
+    passes: Iterable[str] = PASSES,
+    at: Mapping[str, str] | None = None,
+) -> Plan:
+    """Compile a run of ``graph``: the steps ``first`` up to, not including, ``steps`` (by default what the graph says).
+
+    ``passes`` is a subset of ``dead`` and ``settled``; none shows the list as it is declared. ``at`` overrides where
+    resources start. Raises ``GraphError`` where the declared list cannot run, ``ConfigError`` for a run without an end.
+
+    >>> import stepgraph
+    >>> plan = stepgraph.compile(stepgraph.load("grpo", ["placement=colocated"]), steps=3)
+    >>> [phase.name for phase in plan.step(2).phases]
+    ['generate', 'offload_engine', 'reload_policy', 'score', 'train', 'save']
+    """
+    asked = tuple(passes)
+    for name in asked:
+        if name not in PASSES:
+            raise ConfigError(f"passes names '{name}'{did_you_mean(name, PASSES)} (known: {', '.join(PASSES)})")
+    graph = with_run(graph, steps, first, at or {})
+    plan = Passes(expand(graph, graph.run.first, total_of(graph)), frozenset(asked)).run()
+    if worse(plan, frozenset(asked)):
+        plan = Passes(expand(graph, graph.run.first, total_of(graph), apart=True), frozenset(asked)).run()
+    room.refuse(plan)
+    if graph.max_staleness is not None:
+        staleness.refuse(plan, graph.max_staleness)
+    return plan
+
+
+def worse(plan: Plan, asked: frozenset[str]) -> bool:
+    """Whether pruning has raised the device's peak: the placement lets things stay that the declared list took off."""
+    mine = plan.peak("device") if asked and plan.graph.placement.makes_room else None
+    if mine is None:
+        return False
+    declared = Passes(plan.expanded, frozenset()).run().peak("device")
+    return declared is not None and mine > declared
+
+
+def with_run(graph: Graph, steps: int | None, first: int | None, at: Mapping[str, str]) -> Graph:
+    """The graph with the run that the caller asks for."""
+    for name, value in (("steps", steps), ("first", first)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise ConfigError(f"run.{name}={value!r}: give a whole number of at least 0")
+    run = graph.run if steps is None else replace(graph.run, steps=steps)
+    run = run if first is None else replace(run, first=first)
+    if run == graph.run and not at:
+        return graph
+    moved = {name: replace(r, at=at.get(name, r.at)) for name, r in graph.resources.items()} if at else graph.resources
+    return replace(graph, run=run, resources=moved)
+
+
+def total_of(graph: Graph) -> int:
+    """The run's end; a run that begins at or after it has nothing left to do."""
+    total = graph.run.total
+    if total is None:
+        raise ConfigError(
+            "run.steps is not given and nothing else ends the run: give run.steps=N, or run.epochs=E with run.steps_per_epoch=N"
+        )
+    return total
+
+
+class Passes:
+    """The passes over one run."""
+
+    def __init__(self, expanded: Expanded, asked: frozenset[str]) -> None:
+        self.expanded, self.layout, self.asked = expanded, expanded.layout, asked
+        self.steps: Table[Step] = Table()
+        self.aimed: Table[Aimed] = Table()
+        self.wants: Table[Wants] = Table()
+        self.facts: Table[Facts] = Table()
+        self.done: Table[Done] = Table()
+        self.changed = False
+
+    def run(self) -> Plan:
+        """Check, prune to a fixpoint, and hand out the plan."""
+        if self.expanded.first >= self.expanded.total > 0 and self.expanded.first > 0:
+            return Plan(self.expanded, (), Table())
+        state = check.initial(self.layout)
+        shaped, shapes = check.check(self.expanded, state)
+        self.goal = dead.at_end(self.layout)
+        self.begin = settled.at_start(self.layout, state.places, state.have)
+        seq = scan(shaped, lambda label, s: (self.whole(shapes[label]), s), 0)[0]
+        seq = self.fixpoint(seq)
+        if self.asked == frozenset(PASSES) and not plain(self.layout):
+            seq = self.fixpoint(self.cheapest(seq, shaped, shapes))
+        return Plan(self.expanded, self.finish(seq), self.done)
+
+    def whole(self, shape: Shape) -> int:
+        return self.steps((shape, tuple([op.parts for op in shape.ops])))
+
+    def fixpoint(self, seq: Seq) -> Seq:
+        """Sweep back and forth until nothing goes any more."""
+        while True:
+            self.changed = False
+            aimed = self.backward(seq, "dead" in self.asked)
+            seq = self.forward(aimed, "settled" in self.asked)
+            if not self.changed:
+                self.last = aimed
+                return seq
+
+    def backward(self, seq: Seq, drop: bool) -> Seq:
+        def transfer(label: int, number: int) -> tuple[int, int]:
+            shape, kept = self.steps[label]
+            after = self.wants[number]
+            if shape.title == "step":
+                after = Wants(after.places, self.layout.unshift(after.cells))
+            swept = dead.sweep(shape.ops, kept, after, drop)
+            return self.aimed((shape, swept.kept, swept.wanted)), self.wants(swept.before)
+
+        return scan(seq, transfer, self.wants(self.goal), backward=True)[0]
+
+    def forward(self, seq: Seq, drop: bool) -> Seq:
+        def transfer(label: int, number: int) -> tuple[int, int]:
+            shape, kept, wanted = self.aimed[label]
+            new, facts = settled.sweep(shape.ops, kept, wanted, self.facts[number], drop)
+            self.changed |= new != kept
+            return self.steps((shape, new)), self.facts(facts)
+
+        return scan(seq, transfer, self.facts(self.begin))[0]
+
+    def cheapest(self, seq: Seq, shaped: Seq, shapes: Table[Shape]) -> Seq:
+        """The exact answer, where it is cheaper than the sweeps'."""
+        found = least(self.layout, seq, self.steps, self.begin, self.goal)
+        return found if found is not None and self.cost(found) < self.cost(seq) else seq
+
+    def cost(self, seq: Seq) -> int:
+        """How many handoff parts a run keeps."""
+        each = {label: parts(self.steps[label]) for label in labels(seq)}
+        return sum(each[label] * count for label, _, _, count in spans(seq))
+
+    def finish(self, seq: Seq) -> Seq:
+        """Label every step with all that is known of it."""
+
+        def transfer(label: int, number: int) -> tuple[int, int]:
+            shape, kept, wanted = self.aimed[label]
+            facts = self.facts[number]
+            after = settled.sweep(shape.ops, kept, wanted, facts, drop=False)[1]
+            return self.done(Done(shape, kept, wanted, facts)), self.facts(after)
+
+        return scan(self.last, transfer, self.facts(self.begin))[0]
+
+
+def parts(step: Step) -> int:
+    shape, kept = step
+    return sum(keep.bit_count() for op, keep in zip(shape.ops, kept, strict=True) if op.handoff and keep != dead.GONE)

@@ -1,0 +1,215 @@
+"""Which phases are due in which step: a pure function of the step's number and the run's length.
+
+Every gate is evaluated once a step. The run comes out as a sequence of *kinds*, each the list of phases that are due
+together, with repetition written once (see ``seq``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import lcm
+
+from stepgraph.compiler.lower import Layout, Op, lower
+from stepgraph.compiler.seq import Node, Seq, repeat
+from stepgraph.ir.graph import Graph
+from stepgraph.ir.phase import Phase
+
+BLOCK = 5040
+"""The longest period that is spelled out once and repeated; longer ones are spelled out event by event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Fires in the steps of ``[start, until)`` that are ``offset`` modulo ``period``."""
+
+    start: int
+    until: int
+    period: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """When a phase is due (``beats`` or ``steps``), and when it may be (``maybe``), in the steps it works for."""
+
+    beats: tuple[Beat, ...] = ()
+    steps: frozenset[int] = frozenset()
+    maybe: tuple[Beat, ...] = ()
+
+    def fires(self, k: int) -> bool:
+        """Whether the phase is due in step ``k``."""
+        return k in self.steps or any(on(beat, k) for beat in self.beats)
+
+    def may_fire(self, k: int) -> bool:
+        """Whether something that only the run will tell can make it due in step ``k``."""
+        return any(on(beat, k) for beat in self.maybe)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Phases that are due together, in declared order. ``title`` is ``start``, ``step`` or ``end``."""
+
+    title: str
+    ops: tuple[Op, ...]
+    due: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """The run as kinds: ``seq`` begins with the kind of ``start`` and ends with that of ``end``."""
+
+    layout: Layout
+    kinds: tuple[Kind, ...]
+    seq: Seq
+    first: int
+    total: int
+    gates: dict[str, Gate]
+
+
+def on(beat: Beat, k: int) -> bool:
+    return beat.start <= k < beat.until and k % beat.period == beat.offset
+
+
+def gate(phase: Phase, graph: Graph, first: int, total: int) -> Gate:
+    """Evaluate a phase's ``when`` for a run of the steps ``[first, total)``."""
+    if not phase.enabled:
+        return Gate()
+    when = phase.when
+    low, high = max(when.start, 0), total if when.until is None else min(when.until, total)
+    if not when.named:
+        return Gate((Beat(low, high, 1, 0),))
+    beats = [] if when.every is None else [Beat(low, high, when.every, when.every - 1)]
+    if when.epoch_end and graph.run.steps_per_epoch:
+        beats.append(Beat(low, high, graph.run.steps_per_epoch, graph.run.steps_per_epoch - 1))
+    steps = {*when.steps, *([first] if when.first else []), *([total - 1] if when.last else [])}
+    maybe = [Beat(low, high, 1, 0)] if when.may_fire else []
+    if when.with_ is not None:
+        other = gate(next(p for p in graph.step if p.name == when.with_), graph, first, total)
+        beats += narrowed(other.beats, low, high)
+        maybe += narrowed(other.maybe, low, high)
+        steps |= other.steps
+    return Gate(tuple(beats), frozenset(k for k in steps if low <= k < high), tuple(maybe))
+
+
+def narrowed(beats: Iterable[Beat], low: int, high: int) -> list[Beat]:
+    return [replace(beat, start=max(beat.start, low), until=min(beat.until, high)) for beat in beats]
+
+
+def expand(graph: Graph, first: int, total: int) -> Expanded:
+    """Lay the run out as kinds of steps."""
+    layout = Layout(graph)
+    gates = {phase.name: gate(phase, graph, first, total) for phase in graph.step}
+    kinds: list[Kind] = [start_kind(layout, graph, gates, first, total), end_kind(layout, graph)]
+    known: dict[int, int] = {}
+    ops = [(lower(layout, p, p.ahead), lower(layout, p, p.ahead, may=True)) for p in graph.step]
+
+    def kind(mask: int) -> int:
+        if mask not in known:
+            known[mask] = len(kinds)
+            kinds.append(step_kind(ops, mask))
+        return known[mask]
+
+    steps = schedule([(1 << 2 * i, 2 << 2 * i, p.ahead, gates[p.name]) for i, p in enumerate(graph.step)], first, total, kind)
+    return Expanded(layout, tuple(kinds), (0, *steps, 1), first, total, gates)
+
+
+def start_kind(layout: Layout, graph: Graph, gates: dict[str, Gate], first: int, total: int) -> Kind:
+    """``start``, and after it what runs ahead for the steps that no earlier step can serve."""
+    ops = [lower(layout, p, "start") for p in graph.start if p.enabled]
+    for slot in range(layout.ahead):
+        early = (p for p in graph.step if p.ahead > slot and first + slot < total and gates[p.name].fires(first + slot))
+        ops += [lower(layout, p, slot) for p in early]
+    return Kind("start", tuple(ops), frozenset(op.name for op in ops))
+
+
+def end_kind(layout: Layout, graph: Graph) -> Kind:
+    ops = tuple(lower(layout, p, "end") for p in graph.end if p.enabled)
+    return Kind("end", ops, frozenset(op.name for op in ops))
+
+
+def step_kind(ops: list[tuple[Op, Op]], mask: int) -> Kind:
+    """Bits come in pairs: due, and may be due. Due wins."""
+    found = []
+    for i, (sure, maybe) in enumerate(ops):
+        if mask >> 2 * i & 3:
+            found.append(sure if mask >> 2 * i & 1 else maybe)
+    return Kind("step", tuple(found), frozenset(op.name for op in found))
+
+
+# ---- the schedule --------------------------------------------------------------------------------------------------
+
+
+def schedule(gates: list[tuple[int, int, int, Gate]], first: int, total: int, kind) -> Seq:  # type: ignore[no-untyped-def]
+    """Merge the gates, each ``(bit, bit of maybe, ahead, gate)``, into a sequence of kinds for ``[first, total)``."""
+    beats: list[tuple[Beat, int]] = []
+    marks: dict[int, int] = {}
+    for bit, maybe, ahead, one in gates:
+        beats += [(moved(beat, ahead), bit) for beat in one.beats] + [(moved(beat, ahead), maybe) for beat in one.maybe]
+        for k in one.steps:
+            marks[k - ahead] = marks.get(k - ahead, 0) | bit
+    steps = sorted(k for k in marks if first <= k < total)
+    edges = {first, total, *(e for beat, _ in beats for e in (beat.start, beat.until) if first < e < total)}
+    cuts = sorted(edges)
+    out: list[Node] = []
+    at = 0
+    for low, high in zip(cuts, cuts[1:], strict=False):
+        active = [(beat, bit) for beat, bit in beats if beat.start <= low < beat.until]
+        stop = at
+        while stop < len(steps) and steps[stop] < high:
+            stop += 1
+        out += stretch(low, high, active, marks, steps[at:stop], kind)
+        at = stop
+    return tuple(out)
+
+
+def moved(beat: Beat, ahead: int) -> Beat:
+    """The steps in which a phase runs, of the steps it works for."""
+    if not ahead:
+        return beat
+    return Beat(beat.start - ahead, beat.until - ahead, beat.period, (beat.offset - ahead) % beat.period)
+
+
+def stretch(low: int, high: int, active: list[tuple[Beat, int]], marks: dict[int, int], steps: list[int], kind) -> list[Node]:  # type: ignore[no-untyped-def]
+    """One stretch in which the same beats go on, with single steps marked in it."""
+    always = sum({bit for beat, bit in active if beat.period == 1})
+    beats = [(beat, bit) for beat, bit in active if beat.period > 1]
+    out: list[Node] = []
+    for k in steps:
+        if k > low:
+            out += fill(low, k, always, beats, kind)
+        out.append(kind(mask_at(k, always | marks[k], beats)))
+        low = k + 1
+    return out + list(fill(low, high, always, beats, kind))
+
+
+def mask_at(k: int, mask: int, beats: list[tuple[Beat, int]]) -> int:
+    for beat, bit in beats:
+        if k % beat.period == beat.offset:
+            mask |= bit
+    return mask
+
+
+def fill(low: int, high: int, always: int, beats: list[tuple[Beat, int]], kind) -> Seq:  # type: ignore[no-untyped-def]
+    """The steps of ``[low, high)``, where nothing but beats changes them."""
+    if not beats:
+        return repeat((kind(always),), high - low)
+    period = lcm(*(beat.period for beat, _ in beats))
+    if period > BLOCK or high - low < 2 * period:
+        return events(low, high, always, beats, kind)
+    times, rest = divmod(high - low, period)
+    block = events(low, low + period, always, beats, kind)
+    return repeat(block, times) + events(high - rest, high, always, beats, kind)
+
+
+def events(low: int, high: int, always: int, beats: list[tuple[Beat, int]], kind) -> Seq:  # type: ignore[no-untyped-def]
+    masks: dict[int, int] = {}
+    for beat, bit in beats:
+        for k in range(low + (beat.offset - low) % beat.period, high, beat.period):
+            masks[k] = masks.get(k, always) | bit
+    out: list[Node] = []
+    for k in sorted(masks):
+        out += repeat((kind(always),), k - low)
+        out.append(kind(masks[k]))
+        low = k + 1
+    return (*out, *repeat((kind(always),), high - low))

@@ -1,0 +1,221 @@
+"""The exact answer: the fewest handoff parts that leave every observer with what the declared list gives.
+
+Two sweeps cannot always find it: where a need is met by several places, or contents go round through copies, an early
+handoff can serve more than a late one. This is a shortest path through the run (Viterbi). A node is where everything is
+and which contents are what the declared list has there; an edge keeps or drops the parts of one handoff, and costs the
+parts it keeps. Costs are carried relative to the cheapest, so that a long run repeats itself here too (see ``seq``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stepgraph.compiler.check import Shape, Table
+from stepgraph.compiler.dead import GONE, Wants
+from stepgraph.compiler.lower import Layout, Op
+from stepgraph.compiler.seq import Seq, scan
+from stepgraph.compiler.settled import Facts, Tokens
+
+LIMIT = 2048
+"""The most situations to follow at once. Beyond it the sweeps' answer stands: valid, and no single part of it can go."""
+
+Spot = tuple[int, Tokens]
+"""Where everything is, and for each lasting cell the declared contents it holds (0: none that anybody will ask for)."""
+
+
+class TooManyError(Exception):
+    """More situations than ``LIMIT``, or a phase whose effect only the run will tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The declared contents between two steps, and the cost of being at each spot, relative to the cheapest."""
+
+    declared: Tokens
+    costs: tuple[tuple[Spot, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The cheapest way found so far to a spot: its cost, where the step was entered, what was kept (newest first)."""
+
+    cost: int
+    entered: Spot
+    kept: tuple[int, tuple] | tuple[()]  # type: ignore[type-arg]
+
+
+def plain(layout: Layout) -> bool:
+    """Whether the sweeps are known to be exact: two places for each thing, and copies that neither chain nor compete."""
+    graph = layout.graph
+    phases = (*graph.start, *graph.step, *graph.end)
+    reach: dict[str, set[str]] = {name: {graph.resources[name].at} for name in layout.placed}
+    sources: dict[str, set[str]] = {}
+    for phase in phases:
+        for name, place in phase.moves:
+            reach[name].add(place)
+        for target, source in phase.copies:
+            sources.setdefault(target, set()).add(source)
+    chained = any(source in sources for found in sources.values() for source in found)
+    single = all(len(found) == 1 for found in sources.values())
+    return single and not chained and all(len(places) <= 2 for places in reach.values())
+
+
+def least(layout: Layout, seq: Seq, steps: Table[tuple[Shape, tuple[int, ...]]], facts: Facts, wants: Wants) -> Seq | None:
+    """Return the run with the fewest parts, as labels of ``steps``; ``None`` where there are too many situations."""
+    fronts: Table[Front] = Table()
+    spots: Table[Spot] = Table()
+    walked: Table[tuple[int, int]] = Table()
+    ways: dict[tuple[int, int], dict[Spot, Way]] = {}
+
+    def forward(label: int, number: int) -> tuple[int, int]:
+        shape, kept = steps[label]
+        front, found = advance(shape, kept, fronts[number])
+        ways[label, number] = found
+        return walked((label, number)), fronts(front)
+
+    def backward(label: int, spot: int) -> tuple[int, int]:
+        key = walked[label]
+        way = ways[key][spots[spot]]
+        return steps((steps[key[0]][0], unrolled(way.kept))), spots(way.entered)
+
+    start = Front(facts.tokens, (((facts.places, facts.tokens), 0),))
+    try:
+        run, end = scan(seq, forward, fronts(start))
+    except TooManyError:
+        return None
+    goal = finish(fronts[end], wants)
+    return None if goal is None else scan(run, backward, spots(goal), backward=True)[0]
+
+
+def finish(front: Front, wants: Wants) -> Spot | None:
+    """The cheapest end that has what is kept."""
+
+    def good(spot: Spot) -> bool:
+        places, tokens = spot
+        same = all(a == b for cell, (a, b) in enumerate(zip(tokens, front.declared, strict=True)) if wants.cells >> cell & 1)
+        return not places & ~wants.places and same
+
+    return min((entry for entry in front.costs if good(entry[0])), key=lambda entry: entry[1], default=(None, 0))[0]
+
+
+def unrolled(kept: tuple) -> tuple[int, ...]:  # type: ignore[type-arg]
+    out = []
+    while kept:
+        keep, kept = kept
+        out.append(keep)
+    return tuple(out[::-1])
+
+
+def advance(shape: Shape, kept: tuple[int, ...], front: Front) -> tuple[Front, dict[Spot, Way]]:
+    """One step: every spot that can be reached, and the cheapest way to it."""
+    declared = list(front.declared)
+    fresh = len(declared) * 2 + 1
+    ways = {spot: Way(cost, spot, ()) for spot, cost in front.costs}
+    for op, keep in zip(shape.ops, kept, strict=True):
+        removed = keep == GONE and not op.handoff
+        made = op.makes if not removed else 0
+        fresh += made.bit_count()
+        news = {cell: fresh - i for i, cell in enumerate(cells_of(made, len(declared)))}
+        before = tuple(declared)
+        follow(declared, op, news, removed)
+        ways = through(op, ways, before, frozenset(declared), news, removed)
+        if len(ways) > LIMIT:
+            raise TooManyError
+    return settle(declared, ways)
+
+
+def cells_of(mask: int, count: int) -> list[int]:
+    return [cell for cell in range(count) if mask >> cell & 1]
+
+
+def follow(declared: list[int], op: Op, news: dict[int, int], removed: bool) -> None:
+    """What the declared list has after this phase."""
+    if removed:
+        return
+    for move in op.moves:
+        if move.frees and move.cell:
+            declared[move.cell.bit_length() - 1] = 0
+    for copy in op.copies:
+        declared[copy.target.bit_length() - 1] = declared[copy.source.bit_length() - 1]
+    for cell, token in news.items():
+        declared[cell] = token
+
+
+def through(
+    op: Op, ways: dict[Spot, Way], before: Tokens, alive: frozenset[int], news: dict[int, int], removed: bool
+) -> dict[Spot, Way]:
+    """Every way past one phase: work as it is; a handoff with any of its parts; removed work not at all."""
+    if op.may and (op.moves or op.copies):
+        raise TooManyError
+    found: dict[Spot, Way] = {}
+    for (places, tokens), way in ways.items():
+        for keep in (GONE,) if removed else choices(op):
+            if keep != GONE and not (op.handoff or sees(op, tokens, before)):
+                continue
+            spot = passed(op, keep, places, tokens, news)
+            if spot is None:
+                continue
+            known = spot[0], tuple([token if token in alive else 0 for token in spot[1]])
+            cost = way.cost + (keep.bit_count() if op.handoff and keep != GONE else 0)
+            best = found.get(known)
+            if best is None or cost < best.cost:
+                found[known] = Way(cost, way.entered, (keep, way.kept))
+    return found
+
+
+def sees(op: Op, tokens: Tokens, declared: Tokens) -> bool:
+    """Whether work finds in what it takes the contents that the declared list has there."""
+    taken = op.reads
+    for copy in op.copies:
+        taken |= copy.source
+    return all(tokens[cell] == declared[cell] for cell in cells_of(taken, len(tokens)))
+
+
+def choices(op: Op) -> Iterator[int]:
+    """What may be kept of a phase."""
+    if not op.handoff:
+        yield op.parts
+        return
+    yield GONE
+    if op.phase.whole:
+        yield op.parts
+        return
+    yield from range(1, op.parts + 1)
+
+
+def passed(op: Op, keep: int, places: int, tokens: Tokens, news: dict[int, int]) -> Spot | None:
+    """The spot after one phase with the parts ``keep``, or ``None`` where it cannot run or an observer would tell."""
+    if keep == GONE:
+        return places, tokens
+    if places & ~(op.needs & op.room):
+        return None
+    have = list(tokens)
+    taken = [move for move in op.moves if keep & move.part]
+    if any(places & ~move.room for move in taken):
+        return None
+    for move in taken:
+        places = places & ~move.field | move.bit
+        if move.frees and move.cell:
+            have[move.cell.bit_length() - 1] = 0
+    if places & ~op.held:
+        return None
+    for copy in op.copies:
+        if keep & copy.part:
+            source = have[copy.source.bit_length() - 1]
+            if places & ~copy.held or not source:
+                return None
+            have[copy.target.bit_length() - 1] = source
+    for cell, token in news.items():
+        have[cell] = token
+    return places, tuple(have)
+
+
+def settle(declared: list[int], ways: dict[Spot, Way]) -> tuple[Front, dict[Spot, Way]]:
+    """Number the contents anew, and count from the cheapest."""
+    names = {0: 0}
+    tokens = tuple([names.setdefault(token, len(names)) for token in declared])
+    base = min((way.cost for way in ways.values()), default=0)
+    found = {(places, tuple([names.get(token, 0) for token in held])): way for (places, held), way in ways.items()}
+    costs = sorted((spot, way.cost - base) for spot, way in found.items())
+    return Front(tokens, tuple(costs)), found

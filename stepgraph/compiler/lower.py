@@ -1,0 +1,241 @@
+"""From names to bits: what a phase does, as integers that the sweeps can combine in one operation.
+
+Places of all resources share one integer, a field of one bit a place for each resource: a *need* is the set of places it
+accepts, so that a conjunction of needs is ``&``, and a resource whose place is not known is a field with several bits.
+Contents share another integer, one bit a *cell*: a weight, a state, a stream, or a value in the step it is made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepgraph.ir.graph import Graph
+from stepgraph.ir.phase import Phase
+
+Scope = int | str
+"""Whose values a phase speaks of: ``start``, ``end``, or how many steps ahead of the running one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One part of a phase: resource ``at`` goes to place ``bit``. ``room`` is what the placement asks for meanwhile."""
+
+    at: int
+    field: int
+    bit: int
+    part: int
+    room: int
+    frees: bool
+    cell: int
+    puts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One part of a phase: cell ``target`` takes the contents of cell ``source``; neither may be freed (``held``)."""
+
+    target: int
+    source: int
+    part: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A phase in one scope. ``needs`` and ``room`` are packed place sets (all ones where anything goes).
+
+    ``needs`` must hold whenever the phase runs; of work it includes what the placement adds. ``room`` is what the
+    placement adds to a handoff, and holds wherever the declared list meets it. ``held`` must hold after the moves.
+    """
+
+    name: str
+    phase: Phase
+    scope: Scope
+    may: bool
+    handoff: bool
+    removable: bool
+    reads: int
+    makes: int
+    kills: int
+    values: int
+    sinks: bool
+    needs: int
+    held: int
+    room: int
+    moves: tuple[Move, ...]
+    copies: tuple[Copy, ...]
+    parts: int
+
+
+class Layout:
+    """The bits of a graph's places and cells."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.width = len(graph.places)
+        self.placed = tuple(r.name for r in graph.resources.values() if r.placed)
+        self.index = {name: i for i, name in enumerate(self.placed)}
+        self.ones = (1 << self.width * len(self.placed)) - 1
+        self.fields = {name: ((1 << self.width) - 1) << self.width * i for name, i in self.index.items()}
+        self.none = sum(self.bit(name, "none") for name in self.placed)
+        self.on_device = sum(self.bit(name, "device") for name in self.placed)
+        self.ahead = max((phase.ahead for phase in graph.step), default=0)
+        self.cells: dict[tuple[str, Scope], int] = {}
+        for r in graph.resources.values():
+            if r.carried or r.kind == "stream":
+                self.cells[r.name, ""] = len(self.cells)
+        self.lasting = (1 << len(self.cells)) - 1
+        self.carried = tuple(r.name for r in graph.resources.values() if r.carried)
+        scopes: tuple[Scope, ...] = ("start", "end", *range(self.ahead + 1))
+        values = [r.name for r in graph.resources.values() if r.kind == "value"]
+        for scope in scopes:
+            for name in values:
+                self.cells[name, scope] = len(self.cells)
+        self.slots = [sum(1 << self.cells[name, a] for name in values) for a in range(self.ahead + 1)]
+        self.stride = len(values)
+        self.room = self._room()
+
+    def bit(self, name: str, place: str) -> int:
+        """The bit of one resource at one place."""
+        return 1 << self.width * self.index[name] + self.graph.places.index(place)
+
+    def want(self, name: str, word: str) -> int:
+        """The packed set that a need stands for: ``device``, ``!device`` or ``any``."""
+        field = self.fields[name]
+        if word == "any":
+            return self.ones
+        if word.startswith("!"):
+            return self.ones & ~self.bit(name, word[1:])
+        return self.ones & ~field | self.bit(name, word)
+
+    def word(self, name: str, mask: int) -> str:
+        """The places of one resource in a packed set, in words."""
+        held = [place for place in self.graph.places if mask & self.bit(name, place)]
+        return " or ".join(held)
+
+    def cell(self, name: str, scope: Scope) -> int | None:
+        """The cell that a name means in a scope; scratch and sinks have none."""
+        kind = self.graph.resources[name].kind
+        if kind == "value":
+            return self.cells[name, scope]
+        return self.cells.get((name, ""))
+
+    def cell_name(self, cell: int) -> str:
+        """The resource of a cell."""
+        return next(name for (name, _), at in self.cells.items() if at == cell)
+
+    def members(self, name: str) -> tuple[str, ...]:
+        """The placed resources that a placement means by a component or a resource."""
+        resources = self.graph.resources.values()
+        if any(r.of == name for r in resources):
+            return tuple(r.name for r in resources if r.of == name and r.placed)
+        return (name,)
+
+    def _room(self) -> dict[str, int]:
+        """For each resource: what must be off the device while somebody works with it there."""
+        room = dict.fromkeys(self.placed, self.ones)
+        for x, ys in self.graph.placement.makes_room:
+            leave = self.ones
+            for name in self.members(x):
+                leave &= self.want(name, "!device")
+            for y in ys:
+                for name in self.members(y):
+                    # A thing does not leave the device for itself.
+                    room[name] &= leave | self.fields[name]
+        return room
+
+    def shift(self, cells: int) -> int:
+        """The cells at the end of a step as the next step names them: a value made ahead comes one step closer."""
+        found = cells & self.lasting
+        for ahead in range(1, self.ahead + 1):
+            found |= (cells & self.slots[ahead]) >> self.stride
+        return found
+
+    def unshift(self, cells: int) -> int:
+        """The inverse of ``shift``, for a sweep from the end."""
+        found = cells & self.lasting
+        for ahead in range(self.ahead):
+            found |= (cells & self.slots[ahead]) << self.stride
+        return found
+
+
+def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> Op:
+    """Give a phase its bits."""
+    own = dict(phase.needs)
+    needs = conjunction(layout, phase.needs) & held(layout, (*phase.reads, *phase.updates))
+    device = [name for name, word in phase.needs if word == "device"]
+    room = making_room(layout, device, own)
+    moves = tuple(lower_move(layout, name, place, i, own) for i, (name, place) in enumerate(phase.moves))
+    copies = tuple(lower_copy(layout, pair, len(moves) + i) for i, pair in enumerate(phase.copies))
+    taken = cells(layout, (*phase.reads, *phase.updates), scope)
+    made = cells(layout, (*phase.writes, *phase.updates), scope)
+    return Op(
+        name=phase.name,
+        phase=phase,
+        scope=scope,
+        may=may,
+        handoff=phase.handoff,
+        removable=phase.handoff or phase.pure,
+        reads=taken,
+        makes=made,
+        kills=0 if may else cells(layout, phase.writes, scope),
+        values=sum(1 << c for (name, at), c in layout.cells.items() if at == scope and name in phase.writes),
+        sinks=any(layout.graph.resources[name].kind == "sink" for name in phase.writes),
+        needs=needs & (layout.ones if phase.handoff else room),
+        held=held(layout, (*phase.writes, *phase.updates)),
+        room=room if phase.handoff else layout.ones,
+        moves=moves,
+        copies=copies,
+        parts=(1 << len(moves) + len(copies)) - 1,
+    )
+
+
+def conjunction(layout: Layout, needs: Iterable[tuple[str, str]]) -> int:
+    mask = layout.ones
+    for name, word in needs:
+        mask &= layout.want(name, word)
+    return mask
+
+
+def making_room(layout: Layout, names: Iterable[str], own: dict[str, str]) -> int:
+    """What the placement wants off the device for these; what the phase itself asks for wins."""
+    mask = layout.ones
+    for name in names:
+        mask &= layout.room[name]
+    for name in own:
+        mask |= layout.fields[name]
+    return mask
+
+
+def held(layout: Layout, names: Iterable[str]) -> int:
+    """Contents live somewhere: whoever touches them needs their place to be any but ``none``."""
+    mask = layout.ones
+    for name in names:
+        if name in layout.index:
+            mask &= layout.want(name, "!none")
+    return mask
+
+
+def cells(layout: Layout, names: Iterable[str], scope: Scope) -> int:
+    found = (layout.cell(name, scope) for name in names)
+    return sum({1 << cell for cell in found if cell is not None})
+
+
+def lower_move(layout: Layout, name: str, place: str, part: int, own: dict[str, str]) -> Move:
+    cell = layout.cells.get((name, ""))
+    return Move(
+        at=layout.index[name],
+        field=layout.fields[name],
+        bit=layout.bit(name, place),
+        part=1 << part,
+        room=making_room(layout, (name,), own) if place == "device" else layout.ones,
+        frees=place == "none",
+        cell=0 if cell is None else 1 << cell,
+        puts=place == "device",
+    )
+
+
+def lower_copy(layout: Layout, pair: tuple[str, str], part: int) -> Copy:
+    target, source = (layout.cells[name, ""] for name in pair)
+    return Copy(1 << target, 1 << source, 1 << part, held(layout, pair))

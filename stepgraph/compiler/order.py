@@ -1,0 +1,142 @@
+"""What must wait for what: the DAG of a step, and what it waits for from the steps before.
+
+Edges come from what two phases both touch: contents (read after write, write after read, write after write), places (a
+move and whoever needs the place), a component (it does one thing at a time), a sink, and the device itself: what is
+put there waits for what the declared list took off before, so that no legal order holds more than the declared one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from stepgraph.compiler.dead import GONE
+from stepgraph.compiler.lower import Layout, Op
+
+PREVIOUS = "@previous"
+Key = Hashable
+Names = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Who touched what last, as the next step sees it. Every name means the latest run of that phase."""
+
+    writers: tuple[tuple[Key, Names], ...] = ()
+    readers: tuple[tuple[Key, Names], ...] = ()
+    released: Names = frozenset()
+    ancestors: tuple[tuple[str, Names], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """What one phase touches once it is pruned."""
+
+    reads: frozenset[Key]
+    writes: frozenset[Key]
+    puts: bool
+    releases: bool
+
+
+def touch(layout: Layout, op: Op, keep: int) -> Touch:
+    """The keys of a phase: ``(0, cell)`` contents, ``(1, field)`` places, ``(2, sink)``, ``(3, component)``."""
+    reads, writes = bits(op.reads), bits(op.makes)
+    places = spread(layout, op.needs & op.held & op.room)
+    moved: set[int] = set()
+    puts = releases = False
+    for copy in op.copies:
+        if keep & copy.part:
+            reads |= bits(copy.source)
+            writes |= bits(copy.target)
+            places |= spread(layout, copy.held)
+    for move in op.moves:
+        if keep & move.part:
+            moved.add(move.at)
+            places |= spread(layout, move.room)
+            writes |= bits(move.cell if move.frees else 0)
+            puts, releases = puts or move.puts, releases or not move.puts
+    sinks = {(2, name) for name in op.phase.writes if layout.graph.resources[name].kind == "sink"}
+    component = {(3, op.phase.component)} if op.phase.component else set()
+    taken = {(0, cell) for cell in reads} | {(1, at) for at in places}
+    given = {(0, cell) for cell in writes} | {(1, at) for at in moved} | sinks | component
+    return Touch(frozenset(taken), frozenset(given), puts, releases)
+
+
+def bits(mask: int) -> set[int]:
+    return {i for i in range(mask.bit_length()) if mask >> i & 1}
+
+
+def spread(layout: Layout, mask: int) -> set[int]:
+    """The resources that a packed set says something about."""
+    missing = layout.ones & ~mask
+    return {i for i, name in enumerate(layout.placed) if missing & layout.fields[name]}
+
+
+def order(layout: Layout, ops: Iterable[Op], kept: Iterable[int], trace: Trace, step: bool) -> tuple[tuple[tuple[str, ...], ...], Trace]:
+    """Give every kept phase what it waits for, each hop that another implies left out, and the trace for the next step."""
+    writers = {key: mark(names) for key, names in trace.writers}
+    readers = {key: mark(names) for key, names in trace.readers}
+    ancestors = {name + PREVIOUS: mark(found) for name, found in trace.ancestors}
+    released = mark(trace.released)
+    after: list[tuple[str, ...]] = []
+    for op, keep in zip(ops, kept, strict=True):
+        if keep == GONE:
+            continue
+        one = touch(layout, op, keep)
+        waits: set[str] = set(released) if one.puts else set()
+        for key in one.reads | one.writes:
+            waits |= writers.get(key, frozenset())
+        for key in one.writes:
+            waits |= readers.get(key, frozenset())
+        me = {op.name}
+        implied = frozenset().union(*(ancestors.get(name, frozenset()) for name in waits))
+        after.append(tuple(sorted(waits - implied, key=lambda name: (name.endswith(PREVIOUS), name))))
+        ancestors[op.name] = frozenset(waits | implied)
+        for key in one.writes:
+            writers[key], readers[key] = frozenset(me), frozenset()
+        for key in one.reads - one.writes:
+            readers[key] = readers.get(key, frozenset()) | me
+        released = (released - {op.name + PREVIOUS}) | (me if one.releases else set())
+    return tuple(after), Trace(
+        aged(layout, writers, step), aged(layout, readers, step), age(released, ancestors), ages(ancestors)
+    )
+
+
+def mark(names: Names) -> Names:
+    return frozenset([name + PREVIOUS for name in names])
+
+
+def age(names: Iterable[str], ran: Iterable[str]) -> Names:
+    """The names as the next step will call them; an earlier run of what ran again is covered by the later one."""
+    now = set(ran)
+    return frozenset(name.removesuffix(PREVIOUS) for name in names if not (name.endswith(PREVIOUS) and name.removesuffix(PREVIOUS) in now))
+
+
+def ages(ancestors: dict[str, Names]) -> tuple[tuple[str, Names], ...]:
+    found = {}
+    for name in sorted(ancestors, key=lambda name: not name.endswith(PREVIOUS)):
+        found[name.removesuffix(PREVIOUS)] = age(ancestors[name], ancestors)
+    return tuple(sorted(found.items()))
+
+
+def aged(layout: Layout, table: dict[Key, Names], step: bool) -> tuple[tuple[Key, Names], ...]:
+    """The table with the keys of values renamed for the next step, and those of finished steps gone."""
+    found: dict[Key, Names] = {}
+    for key, names in table.items():
+        kind, which = key  # type: ignore[misc]
+        if kind == 0 and step:
+            cells = layout.shift(1 << which)
+            if not cells:
+                continue
+            key = (0, cells.bit_length() - 1)
+        if names:
+            found[key] = frozenset(name.removesuffix(PREVIOUS) for name in names)
+    return tuple(sorted(found.items(), key=lambda item: (item[0][0], str(item[0][1]))))  # type: ignore[index]
+
+
+def layers(names: list[str], after: list[tuple[str, ...]]) -> list[int]:
+    """The layer of each phase: one more than the deepest phase of the same step that it waits for."""
+    depth: dict[str, int] = {}
+    for name, waits in zip(names, after, strict=True):
+        depth[name] = 1 + max((depth.get(other, 0) for other in waits), default=0)
+    return [depth[name] for name in names]

@@ -1,0 +1,230 @@
+"""Why a phase is there, why it is not, and what would keep it.
+
+The sweeps decide by bits; the words are found afterwards from what a compiled step still knows: what was wanted right
+after each phase, where everything was, and which contents were equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stepgraph.compiler.dead import GONE
+from stepgraph.compiler.lower import Copy, Layout, Move, Op
+from stepgraph.compiler.settled import Facts, sweep
+from stepgraph.errors import GraphError
+from stepgraph.ir.graph import Graph
+from stepgraph.ir.phase import Phase, When
+from stepgraph.ir.plan import Pruned
+
+if TYPE_CHECKING:
+    from stepgraph.compiler.compile import Done
+    from stepgraph.compiler.plan import Plan
+
+FAR = 256
+"""How many steps ahead a consumer is looked for by name."""
+
+
+def kept_key(done: Done) -> tuple[object, ...]:
+    """What remains of a step, as a value."""
+    pairs = zip(done.shape.ops, done.kept, strict=True)
+    return tuple((op.name, op.may, keep) for op, keep in pairs if keep != GONE)
+
+
+def codes(layout: Layout, done: Done) -> tuple[tuple[str, str], ...]:
+    """The phases of a step that do not run, each with its code."""
+    found = [(phase.name, "not_due" if phase.enabled else "disabled") for phase in declared(layout.graph, done) if phase.name not in done.shape.due]
+    gone = [i for i, keep in enumerate(done.kept) if keep == GONE]
+    return tuple(found + [(done.shape.ops[i].name, code(layout, done, i)) for i in gone])
+
+
+def declared(graph: Graph, done: Done) -> tuple[Phase, ...]:
+    return {"start": graph.start, "step": graph.step, "end": graph.end}[done.shape.title]
+
+
+def code(layout: Layout, done: Done, i: int) -> str:
+    """Why the phase at ``i`` went: by its most telling part."""
+    op = done.shape.ops[i]
+    facts = sweep(done.shape.ops[:i], done.kept[:i], done.wanted[:i], done.facts, drop=False)[1]
+    wanted = done.wanted[i] | layout.none
+    found = {part_code(done, i, wanted, facts, part) for part in (*op.moves, *op.copies)} or {"no_consumer"}
+    for one in ("same_contents", "already_there", "only_feeds_pruned", "no_consumer"):
+        if one in found:
+            return one
+    raise AssertionError(found)
+
+
+def part_code(done: Done, i: int, wanted: int, facts: Facts, part: Move | Copy) -> str:
+    """Why one part went. That a thing must not be freed is no reason to move it: ``wanted`` has ``none`` in it."""
+    if isinstance(part, Copy):
+        source, target = facts.tokens[part.source.bit_length() - 1], facts.tokens[part.target.bit_length() - 1]
+        if source and source == target:
+            return "same_contents"
+    elif facts.places & part.field == part.bit:
+        return "already_there"
+    elif wanted & part.field != part.field and not facts.places & part.field & ~wanted:
+        return "already_there"
+    return "only_feeds_pruned" if feeds_pruned(done, i, part) else "no_consumer"
+
+
+def feeds_pruned(done: Done, i: int, part: Move | Copy) -> str:
+    """The first later phase of the step that wanted what a part gives, where that one is pruned too."""
+    for op, keep in zip(done.shape.ops[i + 1 :], done.kept[i + 1 :], strict=True):
+        if consumes(op, op.parts, part):
+            return op.name if keep == GONE else ""
+        if redefines(op, op.parts, part):
+            return ""
+    return ""
+
+
+def consumes(op: Op, keep: int, part: Move | Copy) -> bool:
+    """Whether a phase wants what a part of an earlier one gives: a place, or contents."""
+    if isinstance(part, Copy):
+        return bool(op.reads & part.target) or any(keep & c.part and c.source == part.target for c in op.copies)
+    asked = op.needs & op.room & op.held
+    for move in op.moves:
+        asked &= move.room if keep & move.part else -1
+    for copy in op.copies:
+        asked &= copy.held if keep & copy.part else -1
+    return asked & part.field != part.field
+
+
+def redefines(op: Op, keep: int, part: Move | Copy) -> bool:
+    """Whether a phase undoes what a part of an earlier one gave."""
+    if isinstance(part, Copy):
+        return bool(op.kills & part.target) or any(keep & c.part and c.target == part.target for c in op.copies)
+    return any(keep & move.part and move.field == part.field for move in op.moves)
+
+
+def why(plan: Plan, at: int, i: int) -> str:
+    """The code of a phase that is kept: its first consumer, in this step or a later one, or the end of the run."""
+    done = plan.done[plan._index[at]]
+    op, keep = done.shape.ops[i], done.kept[i]
+    if not op.handoff:
+        return "work"
+    open_parts = [part for part in (*op.moves, *op.copies) if keep & part.part]
+    for ahead, other, kept in later(plan, at, i):
+        if any(consumes(other, kept, part) for part in open_parts):
+            return f"{'next_step' if ahead else 'feeds'}:{other.name}"
+        open_parts = [part for part in open_parts if not redefines(other, kept, part)]
+    return "kept_at_end"
+
+
+def later(plan: Plan, at: int, i: int) -> Iterator[tuple[int, Op, int]]:
+    """The phases that run after position ``i`` of step ``at``, each with how many steps later."""
+    for ahead in range(min(FAR, plan._index.length - at)):
+        done = plan.done[plan._index[at + ahead]]
+        for j, (op, keep) in enumerate(zip(done.shape.ops, done.kept, strict=True)):
+            if keep != GONE and (ahead or j > i):
+                yield ahead, op, keep
+
+
+def pruned(plan: Plan, number: int, at: int) -> tuple[Pruned, ...]:
+    """The phases of a variant that do not run, in declared order, with reasons told for its first step."""
+    done = plan.done[plan._index[at]]
+    found = dict(codes(plan.layout, done))
+    order = [phase for phase in declared(plan.graph, done) if phase.name in found]
+    return tuple(tell(plan, done, at, phase, found[phase.name]) for phase in order)
+
+
+def tell(plan: Plan, done: Done, at: int, phase: Phase, kind: str) -> Pruned:
+    step = plan.first + at - 1
+    if kind == "disabled":
+        where = "" if done.shape.title == "step" else f"{done.shape.title}."
+        path = f"graph.{where or 'step.'}{phase.name}.enabled"
+        return Pruned(phase.name, kind, "disabled: enabled is false", f"{path}=true")
+    if kind == "not_due":
+        return Pruned(phase.name, kind, not_due(plan, phase, step), toggle(phase, step, plan.steps))
+    i = next(i for i, op in enumerate(done.shape.ops) if op.name == phase.name and done.kept[i] == GONE)
+    return Pruned(phase.name, kind, reason(plan, done, i, kind), kept_if(plan, at, phase), dict(phase.moves), dict(phase.copies))
+
+
+def not_due(plan: Plan, phase: Phase, step: int) -> str:
+    """The gate in words, and the next step in which it fires."""
+    gate = plan.expanded.gates[phase.name]
+    span = range(step + 1, min(plan.steps, step + 100_000))
+    following = next((k for k in span if gate.fires(k)), None)
+    if phase.ahead and step + phase.ahead >= plan.steps:
+        return f"not due: runs {phase.ahead} ahead, and the run ends"
+    return f"not due: {said(phase.when)}; " + ("not again in this run" if following is None else f"next in step {following}")
+
+
+def said(when: When) -> str:
+    """A gate as it would be typed."""
+    words = [f"every={when.every}"] if when.every else []
+    words += [f"steps=[{','.join(map(str, when.steps))}]"] if when.steps else []
+    words += [name for name in ("first", "last", "epoch_end") if getattr(when, name)]
+    words += [f"with={when.with_}"] if when.with_ else []
+    words += [f"{name}={value}" for name, value in when.runtime]
+    words += [f"from={when.start}"] if when.start else []
+    words += [f"until={when.until}"] if when.until is not None else []
+    return ", ".join(words) or "no trigger"
+
+
+def toggle(phase: Phase, step: int, total: int) -> str:
+    """The override that makes a phase due in a step."""
+    if not phase.enabled:
+        return f"graph.step.{phase.name}.enabled=true"
+    if step == total - 1:
+        return f"graph.step.{phase.name}.when.last=true"
+    return f"graph.step.{phase.name}.when.steps=[{','.join(map(str, sorted({*phase.when.steps, step})))}]"
+
+
+def reason(plan: Plan, done: Done, i: int, kind: str) -> str:
+    """Why a due phase was pruned, in one line."""
+    op = done.shape.ops[i]
+    moved, copied = dict(op.phase.moves), dict(op.phase.copies)
+    if kind == "same_contents":
+        return "; ".join(f"{target} holds the contents of {source} already" for target, source in copied.items())
+    if kind == "already_there":
+        return "; ".join(f"{name} need not go to {place}: where it is serves" for name, place in moved.items())
+    if kind == "only_feeds_pruned":
+        names = {feeds_pruned(done, i, part) for part in (*op.moves, *op.copies)} - {""}
+        return f"only {', '.join(sorted(names))} wanted it, and that is pruned"
+    what = [f"needs {name} at {place}" for name, place in moved.items()] + [f"reads {target}" for target in copied]
+    what += [f"reads {name}" for name in (*op.phase.writes, *op.phase.updates)]
+    return f"no later phase {' or '.join(what)}; the run keeps {keeps(plan.graph)}"
+
+
+def keeps(graph: Graph) -> str:
+    return f"{', '.join(name for name, _ in graph.keep)} only" if graph.keep else "nothing"
+
+
+# ---- what would keep it --------------------------------------------------------------------------------------------
+
+
+def kept_if(plan: Plan, at: int, phase: Phase) -> str:
+    """The first change of configuration that brings a pruned phase back, found by compiling again."""
+    for text, graph in changes(plan, plan.first + at - 1, phase):
+        if brings_back(plan, graph, at, phase.name):
+            return text
+    return ""
+
+
+def brings_back(plan: Plan, graph: Graph, at: int, name: str) -> bool:
+    from stepgraph.compiler.compile import compile
+
+    try:
+        other = compile(graph, steps=plan.steps, first=plan.first)
+    except GraphError:
+        return False
+    done = other.done[other._index[at]]
+    return any(op.name == name and keep != GONE for op, keep in zip(done.shape.ops, done.kept, strict=True))
+
+
+def changes(plan: Plan, step: int, phase: Phase) -> Iterator[tuple[str, Graph]]:
+    """Changes worth trying: let a reader be due in this step, or keep what the phase gives until the end."""
+    graph = plan.graph
+    for reader in graph.step:
+        due = reader.enabled and (not reader.when.named or plan.expanded.gates[reader.name].fires(step))
+        if not due and not reader.handoff and plan.first <= step < plan.steps:
+            yield toggle(reader, step, plan.steps), replace(graph, step=due_in(graph.step, reader, step))
+    for name, place in (*phase.moves, *((target, "any") for target, _ in phase.copies)):
+        if name not in dict(graph.keep):
+            yield f"graph.keep.{name}={place}", replace(graph, keep=(*graph.keep, (name, place)))
+
+
+def due_in(step: tuple[Phase, ...], reader: Phase, k: int) -> tuple[Phase, ...]:
+    when = reader.when if not reader.enabled else replace(reader.when, named=True, steps=(*reader.when.steps, k))
+    return tuple(replace(p, when=when, enabled=True) if p is reader else p for p in step)

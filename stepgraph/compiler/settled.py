@@ -1,0 +1,82 @@
+"""The forward sweep: a handoff that changes nothing that matters goes.
+
+Going from the start of the run, the sweep carries where everything is and which contents are equal. A move is dropped
+where every need until the thing's next move is met by where it already is; a copy, where the contents are there already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepgraph.compiler.dead import GONE
+from stepgraph.compiler.lower import Layout, Op
+
+Tokens = tuple[int, ...]
+"""The contents of each lasting cell: equal numbers are equal contents, 0 is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Where everything is (packed; several bits where it is not known), and which cells hold the same."""
+
+    places: int
+    tokens: Tokens
+
+
+def at_start(layout: Layout, places: int, have: int) -> Facts:
+    """Every thing with contents starts with its own."""
+    count = layout.lasting.bit_length()
+    return Facts(places, canonical([cell + 1 if have >> cell & 1 else 0 for cell in range(count)]))
+
+
+def canonical(tokens: list[int]) -> Tokens:
+    """Number contents by first appearance, so that equal situations are equal values."""
+    names = {0: 0}
+    return tuple([names.setdefault(token, len(names)) for token in tokens])
+
+
+def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], wanted: tuple[int, ...], facts: Facts, drop: bool) -> tuple[tuple[int, ...], Facts]:
+    """Sweep one step; ``wanted`` are the places wanted right after each phase's moves."""
+    places, tokens = facts.places, list(facts.tokens)
+    fresh = len(tokens) + 1
+    new = list(kept)
+    for i, op in enumerate(ops):
+        keep = kept[i]
+        if keep == GONE:
+            continue
+        if drop and op.handoff and not op.may:
+            keep = new[i] = useful(op, keep, wanted[i], places, tokens)
+            if keep == GONE:
+                continue
+        for move in op.moves:
+            if keep & move.part:
+                places = places | move.bit if op.may else places & ~move.field | move.bit
+                if move.frees and move.cell:
+                    tokens[move.cell.bit_length() - 1] = 0
+        for copy in op.copies:
+            if keep & copy.part:
+                fresh += 1
+                source = tokens[copy.source.bit_length() - 1]
+                tokens[copy.target.bit_length() - 1] = fresh if op.may else source
+        made = op.makes
+        for cell in range(len(tokens)) if made else ():
+            if made >> cell & 1:
+                fresh += 1
+                tokens[cell] = fresh
+    return tuple(new), Facts(places, canonical(tokens))
+
+
+def useful(op: Op, keep: int, wanted: int, places: int, tokens: list[int]) -> int:
+    """The parts of a handoff that change something that matters; of a fused call, all or none."""
+    use = 0
+    for move in op.moves:
+        if keep & move.part and places & move.field & ~wanted:
+            use |= move.part
+    for copy in op.copies:
+        if keep & copy.part:
+            source, target = tokens[copy.source.bit_length() - 1], tokens[copy.target.bit_length() - 1]
+            if source != target or not source:
+                use |= copy.part
+    if not use:
+        return GONE
+    return keep if op.phase.whole else use

@@ -1,0 +1,56 @@
+"""A graph: resources, what is kept, and the lists of phases, with the placement and the run it is compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stepgraph.ir.phase import Pairs, Phase
+from stepgraph.ir.resource import PLACES, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Who shares which device. ``makes_room`` pairs X with the Y's that X leaves the device for.
+
+    ``capacity`` is in GiB for each place that has a limit.
+    """
+
+    name: str = ""
+    makes_room: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    capacity: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The steps to compile: ``first`` up to, not including, ``steps`` (or the end of the last epoch, whichever is first)."""
+
+    steps: int | None = None
+    first: int = 0
+    epochs: int | None = None
+    steps_per_epoch: int | None = None
+
+    @property
+    def total(self) -> int | None:
+        """The step after the last one, or ``None`` where nothing bounds the run."""
+        ends = [self.steps] if self.steps is not None else []
+        if self.epochs is not None and self.steps_per_epoch is not None:
+            ends.append(self.epochs * self.steps_per_epoch)
+        return min(ends, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A declared loop. Its meaning: ``start``, then ``step`` top to bottom once a step, then ``end``."""
+
+    name: str
+    resources: Mapping[str, Resource] = field(hash=False)
+    keep: Pairs = ()
+    start: tuple[Phase, ...] = ()
+    step: tuple[Phase, ...] = ()
+    end: tuple[Phase, ...] = ()
+    places: tuple[str, ...] = PLACES
+    placement: Placement = Placement()
+    run: Run = Run()
+    max_staleness: int | None = None
+    source: str = ""
