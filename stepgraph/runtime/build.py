@@ -1,0 +1,101 @@
+"""Make the components that a plan uses, and no others: a run that only evaluates builds no trainer.
+
+``_target_`` is the spelling of Hydra, resolved here: it must work without Hydra, and say what is wrong in one line.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stepgraph.errors import ConfigError, did_you_mean
+from stepgraph.runtime.bind import resolve
+from stepgraph.runtime.contract import Shared
+from stepgraph.runtime.plans import RunnablePlan, kept, named, owner
+
+TARGET = "_target_"
+
+
+def build_components(config: Mapping[str, Any], plan: RunnablePlan, run_dir: Path, seed: int = 0) -> dict[str, Any]:
+    """Every component that a kept phase of the plan uses, built from its section of the configuration."""
+    shared = Shared(
+        model=dict(config.get("model") or {}),
+        data=dict(config.get("data") or {}),
+        seed=seed,
+        run_dir=Path(run_dir),
+        devices=str(config.get("devices") or "auto"),
+    )
+    makers = {name: _maker(name, config, plan) for name in wanted(config, plan)}  # all are checked before one is built
+    return {name: target(shared, **options) for name, (target, options) in makers.items()}
+
+
+def wanted(config: Mapping[str, Any], plan: RunnablePlan) -> list[str]:
+    """The names of those components, in the order of first use."""
+    names: dict[str, None] = {}
+    for planned in kept(plan):
+        component = planned.phase.component
+        if component and (component in config or not _is_module(component)):
+            names[component] = None
+        names |= dict.fromkeys(owner(plan.graph, source) for source in planned.copies.values())
+        streams = named(plan.graph, (*planned.reads, *planned.updates), "stream")
+        names |= dict.fromkeys(owner(plan.graph, stream) or "data" for stream in streams)
+    if names and TARGET in (config.get("data") or {}):
+        names["data"] = None
+    return [name for name in names if name]
+
+
+def _maker(name: str, config: Mapping[str, Any], plan: RunnablePlan) -> tuple[Any, dict[str, Any]]:
+    section = config.get(name)
+    if not isinstance(section, Mapping):
+        groups = [key for key, value in config.items() if isinstance(value, Mapping) and TARGET in value]
+        raise ConfigError(
+            f"component {name!r}: the configuration has no section of that name{did_you_mean(name, groups)}"
+        )
+    if not section.get(TARGET):
+        raise ConfigError(
+            f"component {name!r}: its section has no {TARGET}; name the class, as in {TARGET}: pkg.mod.Class"
+        )
+    target = resolve(str(section[TARGET]), f"component {name!r}")
+    if not callable(target):
+        raise ConfigError(f"component {name!r}: {section[TARGET]} is not callable")
+    options = {str(key): value for key, value in section.items() if key != TARGET}
+    return target, _checked(name, target, {**options, **_places(name, target, plan)})
+
+
+def _places(name: str, target: Any, plan: RunnablePlan) -> dict[str, Any]:
+    """Where the component's resources start, for a component that asks."""
+    if "places" not in _parameters(target):
+        return {}
+    return {"places": {one.name: one.at for one in plan.graph.resources.values() if one.placed and one.of == name}}
+
+
+def _checked(name: str, target: Any, options: dict[str, Any]) -> dict[str, Any]:
+    parameters = _parameters(target)
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return options
+    rest = list(parameters.values())[1:]  # the first one is `shared`
+    known = [one.name for one in rest if one.kind is not inspect.Parameter.VAR_POSITIONAL]
+    what = getattr(target, "__name__", repr(target))
+    for option in options:
+        if option not in known:
+            offered = f" (there are: {', '.join(known)})" if known else ""
+            raise ConfigError(f"{name}: {what} has no option {option!r}{did_you_mean(option, known)}{offered}")
+    missing = [one for one in known if one not in options and parameters[one].default is inspect.Parameter.empty]
+    if missing:
+        raise ConfigError(f"{name}: {what} needs {', '.join(f'{name}.{one}' for one in missing)}")
+    return options
+
+
+def _parameters(target: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(target).parameters
+    except ValueError:
+        return {}
+
+
+def _is_module(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(name) is not None

@@ -1,0 +1,83 @@
+"""The record of a run: what was planned, each thing that happened, and each step's numbers, on disk as they come.
+
+``events.jsonl`` has one object a line, ``event`` says which: ``run``, ``start`` and ``end`` of a phase, ``retry``,
+``warning``, ``checkpoint``, ``step``, ``stop``, ``finish``. ``t`` is seconds since the run began (monotonic), ``wall``
+seconds since the epoch.
+A resumed run appends: where a step stands twice, the later line counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from stepgraph.runtime.checkpoint import clean, replace_durably
+from stepgraph.runtime.plans import RunnablePlan
+from stepgraph.runtime.rundir import RESULT
+
+Watch = Callable[[Mapping[str, Any]], None]
+
+
+class Journal:
+    """Writes the run directory. Opening it is the first thing that leaves a trace on disk."""
+
+    def __init__(self, run_dir: Path, plan: RunnablePlan, config_text: str = "", watch: Watch | None = None) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        clean(run_dir)
+        (run_dir / RESULT).unlink(missing_ok=True)
+        (run_dir / "plan.json").write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
+        if config_text:
+            (run_dir / "config.yaml").write_text(config_text, encoding="utf-8")
+        self.run_dir = run_dir
+        self.began = time.monotonic()
+        self._watch = watch
+        self._lock = Lock()
+        self._events = (run_dir / "events.jsonl").open("a", encoding="utf-8")
+        self._metrics = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.began
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Record that something happened."""
+        record = {"event": event, "t": round(self.now(), 6), "wall": round(time.time(), 3), **fields}
+        line = _line(record)
+        with self._lock:
+            self._events.write(line)
+            self._events.flush()
+        if self._watch:
+            self._watch(record)
+
+    def metrics(self, step: int | None, values: Mapping[str, Any]) -> None:
+        """Record the numbers of a step."""
+        self._metrics.write(_line({"step": step, **values}))
+        self._metrics.flush()
+
+    def result(self, **fields: Any) -> None:
+        """Record how the run ended, in one move."""
+        replace_durably(self.run_dir / RESULT, json.dumps(_plain(fields), indent=1) + "\n")
+
+    def close(self) -> None:
+        self._events.close()
+        self._metrics.close()
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(record), default=str) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are written as words, so that every line can be read back."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,388 @@
+"""Runs a plan in this process: each phase on a thread as soon as what it waits for is done.
+
+All state is changed by the loop in ``run`` alone; the threads run bodies and report back through one queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import current_thread
+from typing import Any
+
+from stepgraph.errors import RunError, StepgraphError
+from stepgraph.runtime.bind import bind
+from stepgraph.runtime.call import Call, Caller, Outcome, staleness, stream_of
+from stepgraph.runtime.checkpoint import Checkpoint, RunState
+from stepgraph.runtime.context import RunContext, seed_of
+from stepgraph.runtime.journal import Journal
+from stepgraph.runtime.mirror import Mirror, Values
+from stepgraph.runtime.plans import RunnablePlan, named
+from stepgraph.runtime.record import Recorder, one_line, where
+from stepgraph.runtime.report import Report
+from stepgraph.runtime.result import Failure, Result
+from stepgraph.runtime.resume import restored
+from stepgraph.runtime.saving import Saving
+from stepgraph.runtime.schedule import Schedule, Scope, Section, Task
+from stepgraph.runtime.shorten import fits_after, fits_now
+from stepgraph.runtime.stop import StopSignals
+
+WORKERS = 32
+
+OnStop = Callable[[int], RunnablePlan | None]
+"""Gives the plan of the same run in which this step is the last one, or ``None``."""
+
+Message = tuple[Call, Outcome] | str
+"""A call that is over, or why the run is asked to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run is told besides its plan. ``keep``: how many checkpoints stay; ``again``: the command that goes on."""
+
+    seed: int = 0
+    keep: int | None = None
+    again: str = ""
+    signals: bool = True
+
+
+class LocalExecutor:
+    """One run of one plan. Everything the plan names is resolved when this is made."""
+
+    def __init__(
+        self,
+        plan: RunnablePlan,
+        components: Mapping[str, Any],
+        journal: Journal,
+        *,
+        report: Report | None = None,
+        settings: Settings = Settings(),
+        checkpoint: Checkpoint | None = None,
+        on_stop: OnStop | None = None,
+    ) -> None:
+        self._binding = bind(plan, components)
+        self._plan, self._components, self._journal = plan, components, journal
+        self._report, self._settings, self._on_stop = report or Report(), settings, on_stop
+        self._safe = checkpoint
+        self._record = Recorder(plan, journal, self._report)
+        self._caller = Caller(plan.graph, components, self._retried)
+        self._schedule, self._values = Schedule(plan), Values(plan.graph)
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        self._running: dict[Task, float] = {}
+        self._savings: dict[tuple[int, Scope, frozenset[str]], Saving] = {}
+        self._owed: list[str] = []
+        self._failure: Failure | None = None
+        self._stopping = ""
+        self._mirror: Mirror
+
+    def run(self) -> Result:
+        """Run it all. What fails is told in the result, not raised."""
+        resumed = str(self._safe.path) if self._safe else None
+        self._journal.event(
+            "run", graph=self._plan.graph.name, first=self._plan.first, steps=self._plan.steps, resumed=resumed
+        )
+        try:
+            self._mirror = restored(self._plan, self._components, self._safe)
+        except Exception as error:
+            self._failure = self._failed("loading the checkpoint" if self._safe else "preparing", "", None, error)
+            return self._result()
+        with StopSignals(self.stop, self._last_words) if self._settings.signals else nullcontext():
+            self._loop()
+        return self._result()
+
+    def stop(self, why: str = "asked to stop") -> None:
+        """Ask the run to stop after the step in flight. May be called from any thread, or from a signal."""
+        self._inbox.put(why)
+
+    def held(self) -> list[tuple[str, Scope]]:
+        """The values that are in memory now, by name and step."""
+        return self._values.held()
+
+    def _loop(self) -> None:
+        with ThreadPoolExecutor(WORKERS, thread_name_prefix="stepgraph") as pool:
+            while True:
+                self._open_and_close()
+                self._start_ready(pool)
+                if not self._running:
+                    break
+                self._take(self._inbox.get())
+        stuck = ", ".join(task.name for task in self._schedule.pending())
+        if stuck and not self._failure:
+            self._failure = self._failed(stuck, "", None, RunError("these phases wait for each other"))
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, str):
+            self._asked_to_stop(message)
+        else:
+            self._finished(message[1], message[0])
+
+    def _open_and_close(self) -> None:
+        changed = not self._failure
+        while changed:
+            opened, closed = self._schedule.extend(), self._schedule.close()
+            for section in opened:
+                self._values.expect(section, section.tasks)
+            for section in closed:
+                self._close(section)
+            changed = bool(opened or closed)
+
+    def _close(self, section: Section) -> None:
+        self._record.close(section, self._running)
+        self._savings = {key: saving for key, saving in self._savings.items() if key[0] > section.index}
+        self._values.drop_step(section)
+
+    def _start_ready(self, pool: ThreadPoolExecutor) -> None:
+        while not self._failure and (ready := self._schedule.ready()):
+            for task in ready:
+                if not self._failure:
+                    self._start(task, pool)
+            self._open_and_close()  # a phase that was refused at once is over, and may free others
+
+    def _start(self, task: Task, pool: ThreadPoolExecutor) -> None:
+        task.started, began = True, time.monotonic()
+        self._running[task] = began
+        self._record.started(task)
+        try:
+            call = self._prepared(task)
+        except Exception as error:
+            self._finished(Outcome(task, began, began, current_thread().name, error=error), None)
+            return
+        pool.submit(self._caller.perform, call).add_done_callback(partial(self._report_back, call))
+
+    def _report_back(self, call: Call, future: Future[Outcome]) -> None:
+        self._inbox.put((call, future.result()))
+
+    # Before a call, and after it
+
+    def _prepared(self, task: Task) -> Call:
+        head, section, graph = task.head, task.section, self._plan.graph
+        self._mirror.check_places(task.phases)
+        scope, wanted = section.scope(head), tuple(dict.fromkeys((*head.reads, *head.updates)))
+        streams = {name: stream_of(graph, self._components, name) for name in named(graph, wanted, "stream")}
+        values = {name: self._values.get(name, scope, head.name) for name in named(graph, wanted, "value")}
+        return Call(
+            task=task,
+            bound=self._binding.of(head),
+            context=self._context(task, section.works_for(head), scope),
+            contents={**values, **streams},
+            streams={name: stream for name, stream in streams.items() if name in head.updates},
+            versions=dict(self._mirror.versions),
+            after=self._mirror.versions_after(task.phases),
+            places=dict(self._mirror.places),
+        )
+
+    def _context(self, task: Task, step: int | None, scope: Scope) -> RunContext:
+        name, saving = task.head.name, self._saving(task)
+        folder = self._binding.of(task.head).component or name
+        return RunContext(
+            step=step,
+            phase=name,
+            run_dir=self._journal.run_dir,
+            seed=seed_of(self._settings.seed, name, step),
+            components=self._components,
+            record=partial(self._record.logged, scope),
+            saver=partial(saving.part, name, folder, self._state(step)),
+            hooks=self._binding.hooks_of(task.head),
+        )
+
+    def _state(self, step: int | None) -> RunState:
+        done = self._plan.first + self._record.done - 1 if step is None else step
+        cursors, versions = self._mirror.consumed(done), dict(self._mirror.versions)
+        return RunState(done, done + 1, cursors, versions, self._settings.seed, self._plan.graph.name)
+
+    def _saving(self, task: Task) -> Saving:
+        """The checkpoint that a phase takes part in: one for all the phases of a step that write the same sinks."""
+        scope, sinks = task.section.scope(task.head), self._sinks(task)
+        key = (task.section.index, scope, sinks or frozenset({task.name}))
+        if key not in self._savings:
+            same = [
+                one for one in task.section.tasks if task.section.scope(one.head) == scope and self._sinks(one) == sinks
+            ]
+            names = {one.head.name for one in same} if sinks else {task.head.name}
+            self._savings[key] = Saving(self._journal.run_dir, names, self._settings.keep, self._committed)
+        return self._savings[key]
+
+    def _sinks(self, task: Task) -> frozenset[str]:
+        return frozenset(named(self._plan.graph, task.head.writes, "sink"))
+
+    def _finished(self, outcome: Outcome, call: Call | None) -> None:
+        task = outcome.task
+        del self._running[task]
+        error = self._left_saving(task, outcome.error)
+        optional = error is not None and self._optional(task)
+        self._record.ended(task, outcome, call, error, "ok" if error is None else "warned" if optional else "failed")
+        if error is None and call is not None:
+            self._succeeded(outcome, call)
+        elif error is not None:
+            (self._warned if optional else self._ended_by)(task, error)
+        self._schedule.finish(task)
+        self._values.forget(task.section, [task])
+
+    def _left_saving(self, task: Task, error: BaseException | None) -> BaseException | None:
+        """A checkpoint of several parts is committed when the last phase leaves, and that may fail, too."""
+        try:
+            self._saving(task).leave(task.head.name, error is not None)
+        except OSError as failed:
+            return error or failed
+        return error
+
+    def _succeeded(self, outcome: Outcome, call: Call) -> None:
+        task, step = outcome.task, outcome.task.section.works_for(outcome.task.head)
+        scope = task.section.scope(task.head)
+        for name, contents in outcome.returned.values.items():
+            self._values.put(name, scope, contents)
+        for name, cursor in outcome.cursors.items():
+            self._mirror.took(name, step, cursor)
+        self._mirror.done(task.phases, call.after)
+        for text in outcome.warnings:
+            self._record.warn(text, task)
+        old = staleness(call)
+        if old is not None:
+            self._record.logged(scope, {"staleness": old})
+
+    def _optional(self, task: Task) -> bool:
+        """Declared so; or a handoff that only optional phases still want, all the work that must be done being done."""
+        if task.head.phase.on_error == "warn":
+            return True
+        left = [other for other in self._schedule.pending() if other is not task]
+        spare = all(other.head.phase.on_error == "warn" or _serves(other) for other in left)
+        return _serves(task) and bool(left) and spare and self._schedule.is_over()
+
+    def _warned(self, task: Task, error: BaseException) -> None:
+        for planned in task.phases:
+            for name in named(self._plan.graph, (*planned.writes, *planned.updates), "value"):
+                self._values.lose(name, task.section.scope(planned), planned.name)
+        place = where(task, self._plan.steps)
+        self._owed.append(f"{task.name} in {place}")
+        self._record.warn(f"{task.name} in {place} failed and is optional: {one_line(error)}", task)
+
+    def _ended_by(self, task: Task, error: BaseException) -> None:
+        if self._failure:
+            return
+        self._failure = self._failed(task.name, where(task, self._plan.steps), task.section.works_for(task.head), error)
+        if self._running:
+            waited = ", ".join(other.name for other in self._running)
+            self._report.line(f"{task.name} failed; nothing new is started, waiting for {waited}")
+
+    def _failed(self, phase: str, place: str, step: int | None, error: BaseException) -> Failure:
+        run_dir, safe = self._journal.run_dir, "nothing was saved"
+        if self._safe:
+            safe = f"{self._safe.path} (after {self._safe.state.completed} of {self._plan.steps} steps)"
+        return Failure(
+            phase=phase,
+            step=step,
+            place=place,
+            error=error,
+            before=tuple(self._record.before),
+            log=str(run_dir / "events.jsonl"),
+            safe=safe,
+            go_on=self._settings.again or f"stepgraph run run.dir={run_dir} resume=auto",
+        )
+
+    # Stopping
+
+    def _asked_to_stop(self, why: str) -> None:
+        section = self._schedule.in_flight()
+        if self._stopping or self._failure or section is None or section.label == "end":
+            return
+        self._journal.event("stop", why=why, step=section.step)
+        place = section.label if section.step is None else f"step {section.step + 1}"
+        self._report.line(f"{why}: finishing {place} (a second signal ends it at once)")
+        if section.step == self._plan.steps - 1:
+            return
+        self._stopping = why
+        self._shorten(section)
+
+    def _shorten(self, section: Section) -> None:
+        step = section.step
+        if step is None:
+            self._cut(section)
+        elif not (self._take_over(section, step) or self._one_more(section, step + 1)):
+            self._cut(section)
+            self._record.warn(f"stopped after step {step + 1}: what is declared for a last step was not run")
+
+    def _take_over(self, section: Section, step: int) -> bool:
+        """Let the plan in which this step is the last replace what was not started of it."""
+        started = {planned.name: planned for task in section.tasks if task.started for planned in task.phases}
+        plan = self._shorter(step)
+        if plan is None or not fits_now(self._plan, plan, step, started):
+            return False
+        self._cut(section)
+        dropped, new = self._schedule.replace(section, plan.step(step))
+        self._values.expect(section, new)
+        self._values.forget(section, dropped)
+        self._schedule.follow([("end", plan.end)])
+        return True
+
+    def _one_more(self, section: Section, step: int) -> bool:
+        """Run one more step, as the last one: this one went too far to become it."""
+        plan = self._plan if step == self._plan.steps - 1 else self._shorter(step)
+        if plan is None or not (plan is self._plan or fits_after(self._plan, plan, step)):
+            return False
+        self._cut(section)
+        self._schedule.follow([(f"step {step}", plan.step(step)), ("end", plan.end)])
+        self._report.line(f"step {step + 1} will be the last one")
+        return True
+
+    def _shorter(self, step: int) -> RunnablePlan | None:
+        if self._on_stop is None:
+            return None
+        try:
+            plan = self._on_stop(step)
+            if plan is not None:
+                self._binding = self._binding.joined(bind(plan, self._components))
+        except StepgraphError as error:
+            self._record.warn(f"no plan for a run that ends with step {step + 1}: {one_line(error)}")
+            return None
+        return plan
+
+    def _cut(self, section: Section) -> None:
+        for task in self._schedule.cut(section):
+            self._values.forget(task.section, [task])
+
+    # Records
+
+    def _committed(self, path: Path, state: RunState) -> None:
+        self._safe = Checkpoint(path, state)
+        self._journal.event("checkpoint", step=state.step, completed=state.completed, path=str(path))
+
+    def _retried(self, call: Call, attempt: int, error: BaseException) -> None:
+        step = call.task.section.works_for(call.head)
+        self._journal.event("retry", phase=call.task.name, step=step, attempt=attempt, error=one_line(error))
+
+    def _last_words(self) -> None:
+        self._journal.event("stop", why="second signal: ended at once")
+
+    def _result(self) -> Result:
+        record = self._record
+        return Result(
+            status=self._status(),
+            first=self._plan.first,
+            steps=record.done,
+            total=self._plan.steps,
+            run_dir=self._journal.run_dir,
+            pruned=record.tally.pruned,
+            saved=record.tally.saved(record.clock.median),
+            seconds=self._journal.now(),
+            warnings=tuple(record.warnings),
+            owed=tuple(self._owed),
+            failure=self._failure,
+        )
+
+    def _status(self) -> str:
+        if self._failure:
+            return "failed"
+        if self._stopping and self._plan.first + self._record.done < self._plan.steps:
+            return "stopped"
+        return "completed_with_warnings" if self._owed else "completed"
+
+
+def _serves(task: Task) -> bool:
+    """Whether it only hands over to somebody, so that it is wanted no more than they are."""
+    return all(planned.kind == "handoff" and planned.why != "kept_at_end" for planned in task.phases)

@@ -1,0 +1,63 @@
+"""Where a run begins: components and streams as they were built or as a checkpoint has them, and what each holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepgraph.errors import RunError
+from stepgraph.runtime.call import stream_of
+from stepgraph.runtime.checkpoint import Checkpoint, RunState
+from stepgraph.runtime.mirror import NEVER, Mirror, carried, version_of
+from stepgraph.runtime.plans import RunnablePlan, kept, named, owner
+
+Components = Mapping[str, Any]
+
+
+def restored(plan: RunnablePlan, components: Components, checkpoint: Checkpoint | None) -> Mirror:
+    """Load the checkpoint, if there is one, and return the state that the run begins with."""
+    state = checkpoint.state if checkpoint else RunState(-1, 0)
+    copied = copied_into(plan)
+    if checkpoint:
+        load(plan, components, checkpoint, [name for name in carried(plan.graph) if name not in copied])
+    streams = {name: stream_of(plan.graph, components, name) for name in streams_of(plan)}
+    for name in streams.keys() & state.cursors.keys():
+        streams[name].seek(state.cursors[name])
+    known = (
+        {} if checkpoint is None else {name: number for name, number in state.versions.items() if name not in copied}
+    )
+    versions = {name: _version(plan, components, name, name in copied, known.get(name)) for name in carried(plan.graph)}
+    return Mirror(plan.graph, versions, {name: stream.cursor for name, stream in streams.items()})
+
+
+def load(plan: RunnablePlan, components: Components, checkpoint: Checkpoint, resources: list[str]) -> None:
+    """Ask every component that can, and that something of the checkpoint belongs to, to load it."""
+    for component in dict.fromkeys(owner(plan.graph, name) for name in resources):
+        body = getattr(components.get(component), "load", None)
+        if callable(body):
+            part = checkpoint.path / component
+            body(part if part.is_dir() else checkpoint.path)
+
+
+def copied_into(plan: RunnablePlan) -> set[str]:
+    """Resources that get their contents from others: a run begins without them."""
+    graph = plan.graph
+    return {target for phase in (*graph.start, *graph.step, *graph.end) for target, _ in phase.copies}
+
+
+def streams_of(plan: RunnablePlan) -> list[str]:
+    """Every stream that a kept phase takes from."""
+    wanted = dict.fromkeys(name for planned in kept(plan) for name in (*planned.reads, *planned.updates))
+    return list(named(plan.graph, tuple(wanted), "stream"))
+
+
+def _version(plan: RunnablePlan, components: Components, name: str, copied: bool, saved: int | None) -> int:
+    said = version_of(components, plan.graph, name)
+    if saved is not None and said is not None and said != saved:
+        who = owner(plan.graph, name)
+        raise RunError(
+            f"{who} says that {name} holds version {said}, but the checkpoint was made at {saved}: is it saved too?"
+        )
+    if saved is not None:
+        return saved
+    return said if said is not None else NEVER if copied else 0

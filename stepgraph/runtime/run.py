@@ -1,0 +1,136 @@
+"""``run``: the one entry. Checks, builds what the plan uses, opens the run directory, executes, says how it ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TextIO
+
+from stepgraph.errors import ConfigError
+from stepgraph.runtime.bind import bind
+from stepgraph.runtime.build import build_components
+from stepgraph.runtime.checkpoint import Checkpoint
+from stepgraph.runtime.journal import Journal, Watch
+from stepgraph.runtime.local import LocalExecutor, OnStop, Settings
+from stepgraph.runtime.plans import RunnablePlan, empty
+from stepgraph.runtime.report import Report, last_lines
+from stepgraph.runtime.result import Result
+from stepgraph.runtime.rundir import Prepared, prepare_run_dir
+
+
+def run(
+    plan: RunnablePlan,
+    components: Mapping[str, Any] | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    config_text: str = "",
+    seed: int = 0,
+    resume: bool = False,
+    keep: int | None = None,
+    on_stop: OnStop | None = None,
+    again: str = "",
+    out: TextIO | None = None,
+    watch: Watch | None = None,
+    signals: bool = True,
+) -> Result:
+    """Run a plan with these components, or with those that ``config`` describes.
+
+    ``resume`` goes on from the latest checkpoint in ``run_dir``; the plan must start where that ends. ``keep`` is how
+    many checkpoints stay. ``on_stop(step)`` gives the plan that ends with ``step``, when asked to stop early.
+    ``again`` is the command that a failure names; ``watch`` gets each event as it is recorded.
+    """
+    report = Report(out)
+    prepared = prepare_run_dir(run_dir if run_dir is not None else default_run_dir(plan), resume)
+    early = nothing_to_do(plan, prepared, resume)
+    if early is not None:
+        report.lines(last_lines(early))
+        return early
+    _check_resume(plan, prepared.checkpoint)
+    owned = components is None
+    built = _built(plan, components, config, prepared.path, seed)
+    journal = Journal(prepared.path, plan, config_text, watch)
+    settings = Settings(seed=seed, keep=keep, again=again, signals=signals)
+    try:
+        executor = LocalExecutor(
+            plan, built, journal, report=report, settings=settings, checkpoint=prepared.checkpoint, on_stop=on_stop
+        )
+        result = executor.run()
+        _finish(result, journal)
+    finally:
+        if owned:
+            _close(built, report)
+        journal.close()
+    report.lines(last_lines(result))
+    return result
+
+
+def default_run_dir(plan: RunnablePlan) -> Path:
+    """A fresh directory for a run that was given none."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    return Path("runs") / plan.graph.name / stamp
+
+
+def nothing_to_do(plan: RunnablePlan, prepared: Prepared, resume: bool) -> Result | None:
+    """The result of a run that has nothing to run, which leaves no trace; else ``None``."""
+    done = prepared.checkpoint.state.completed if prepared.checkpoint else 0
+    if prepared.finished and prepared.result:
+        done = max(done, int(prepared.result.get("completed_steps", 0)))
+    if resume and done and done >= plan.steps:
+        return Result("already_complete", first=plan.steps, total=plan.steps, run_dir=prepared.path)
+    return Result("completed", first=plan.first, total=plan.steps) if empty(plan) else None
+
+
+def _check_resume(plan: RunnablePlan, checkpoint: Checkpoint | None) -> None:
+    if checkpoint is None:
+        return
+    state = checkpoint.state
+    if state.graph != plan.graph.name:
+        raise ConfigError(
+            f"{checkpoint.path}: saved by graph {state.graph!r}, not {plan.graph.name!r}; choose another run.dir"
+        )
+    if state.completed != plan.first:
+        raise ConfigError(
+            f"{checkpoint.path}: {state.completed} steps are done, but the plan starts with step {plan.first} "
+            f"(counted from 0); compile it with first={state.completed}"
+        )
+
+
+def _built(
+    plan: RunnablePlan, components: Mapping[str, Any] | None, config: Mapping[str, Any] | None, run_dir: Path, seed: int
+) -> Mapping[str, Any]:
+    """All components, and proof that the plan finds in them what it names, before the directory is touched."""
+    if components is None and config is None:
+        raise ConfigError("nothing to run with: give components, or a config to build them from")
+    built = components if components is not None else build_components(config or {}, plan, run_dir, seed)
+    bind(plan, built)
+    return built
+
+
+def _finish(result: Result, journal: Journal) -> None:
+    ended = {
+        "status": result.status,
+        "completed_steps": result.first + result.steps,
+        "steps": result.total,
+        "pruned": result.pruned,
+        "saved_s": result.saved.seconds,
+        "seconds": result.seconds,
+        "warnings": list(result.warnings),
+        "owed": list(result.owed),
+        "error": result.failure.message if result.failure else None,
+    }
+    journal.event("finish", **ended)
+    journal.result(**ended)
+
+
+def _close(components: Mapping[str, Any], report: Report) -> None:
+    """Components that were built here are closed here, each once; a failure to close hides nothing."""
+    for name, component in components.items():
+        close = getattr(component, "close", None)
+        try:
+            if callable(close):
+                close()
+        except Exception as error:
+            report.line(f"warning: closing {name} failed: {type(error).__name__}: {error}")

@@ -1,0 +1,74 @@
+"""One checkpoint of a step, made by one phase or by several that write the same sink: all of their parts, or none.
+
+A trainer and a critic that save in phases of their own belong to one state: half of it could not be resumed from.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from stepgraph.runtime.checkpoint import FOLDER, RunState, commit, name_of
+
+Committed = Callable[[Path, RunState], None]
+
+
+class Saving:
+    """Collects the parts of the phases in ``names`` and commits when the last of them is written."""
+
+    def __init__(self, run_dir: Path, names: set[str], keep: int | None, committed: Committed) -> None:
+        self._root = run_dir / FOLDER
+        self._waiting = set(names)
+        self._several = len(names) > 1
+        self._keep = keep
+        self._committed = committed
+        self._lock = Lock()
+        self._state: RunState | None = None
+        self._broken = False
+        self.temporary: Path | None = None
+        self.final: Path | None = None
+
+    @contextmanager
+    def part(self, phase: str, folder: str, state: RunState) -> Iterator[Path]:
+        """A fresh folder for what one phase saves."""
+        path = self._fresh(folder, state)
+        try:
+            yield path
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        self._written(phase)
+
+    def leave(self, phase: str, failed: bool) -> None:
+        """The phase is over: without its part, where it failed, there is no checkpoint."""
+        with self._lock:
+            self._broken = self._broken or failed
+            self._waiting.discard(phase)
+            self._finish()
+
+    def _fresh(self, folder: str, state: RunState) -> Path:
+        with self._lock:
+            self._state = state
+            self.temporary = self._root / f".{name_of(state.step)}.{os.getpid()}.new"
+            path = self.temporary / folder if self._several else self.temporary
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(parents=True)
+            return path
+
+    def _written(self, phase: str) -> None:
+        with self._lock:
+            self._waiting.discard(phase)
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._waiting or self.final or self.temporary is None or self._state is None:
+            return
+        if self._broken:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+            return
+        self.final = commit(self.temporary, self._root, self._state, self._keep)
+        self._committed(self.final, self._state)
