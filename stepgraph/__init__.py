@@ -6,12 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepgraph.api import load as load
     from stepgraph.compiler.compile import compile as compile
+    from stepgraph.compiler.plan import Plan as Plan
+    from stepgraph.ir.graph import Graph as Graph
 
 __version__ = "0.1.0"
 
-_EXPORTS = {"compile": "stepgraph.compiler.compile"}
-__all__ = ["__version__", "compile"]
+_EXPORTS = {
+    "Graph": "stepgraph.ir.graph",
+    "Plan": "stepgraph.compiler.plan",
+    "compile": "stepgraph.compiler.compile",
+    "load": "stepgraph.api",
+}
+__all__ = ["Graph", "Plan", "__version__", "compile", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -59,22 +59,30 @@ def compile(  # noqa: A001 - the word of the field
         if name not in PASSES:
             raise ConfigError(f"passes names '{name}'{did_you_mean(name, PASSES)} (known: {', '.join(PASSES)})")
     graph = with_run(graph, steps, first, at or {})
-    plan = Passes(expand(graph, graph.run.first, total_of(graph)), frozenset(asked)).run()
-    if worse(plan, frozenset(asked)):
-        plan = Passes(expand(graph, graph.run.first, total_of(graph), apart=True), frozenset(asked)).run()
+    plan = no_worse(Passes(expand(graph, graph.run.first, total_of(graph)), frozenset(asked)).run(), frozenset(asked))
     room.refuse(plan)
     if graph.max_staleness is not None:
         staleness.refuse(plan, graph.max_staleness)
     return plan
 
 
-def worse(plan: Plan, asked: frozenset[str]) -> bool:
-    """Whether pruning has raised the device's peak: the placement lets things stay that the declared list took off."""
-    mine = plan.peak("device") if asked and plan.graph.placement.makes_room else None
-    if mine is None:
-        return False
-    declared = Passes(plan.expanded, frozenset()).run().peak("device")
-    return declared is not None and mine > declared
+def no_worse(plan: Plan, asked: frozenset[str]) -> Plan:
+    """Never hold more on the device than the declared list does.
+
+    A placement may let things stay that the declared list takes off. Where that would raise the peak, whatever the
+    declared list keeps apart is kept apart; if even that holds more (three things, any two of which may meet), nothing
+    is pruned.
+    """
+    peak = plan.peak("device") if asked else None
+    if peak is None:
+        return plan
+    declared = Passes(plan.expanded, frozenset()).run()
+    limit = declared.peak("device")
+    if limit is None or peak <= limit:
+        return plan
+    apart = room.apart(declared)
+    other = Passes(expand(plan.graph, plan.first, plan.steps, apart), asked).run()
+    return other if (other.peak("device") or 0) <= limit else declared
 
 
 def with_run(graph: Graph, steps: int | None, first: int | None, at: Mapping[str, str]) -> Graph:

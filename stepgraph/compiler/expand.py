@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import lcm
 
-from stepgraph.compiler.lower import Layout, Op, lower
+from stepgraph.compiler.lower import Apart, Layout, Op, lower
 from stepgraph.compiler.seq import Node, Seq, repeat
 from stepgraph.ir.graph import Graph
 from stepgraph.ir.phase import Phase
@@ -96,9 +96,9 @@ def narrowed(beats: Iterable[Beat], low: int, high: int) -> list[Beat]:
     return [replace(beat, start=max(beat.start, low), until=min(beat.until, high)) for beat in beats]
 
 
-def expand(graph: Graph, first: int, total: int) -> Expanded:
-    """Lay the run out as kinds of steps."""
-    layout = Layout(graph)
+def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset()) -> Expanded:
+    """Lay the run out as kinds of steps. ``apart`` are pairs that must not be on the device together."""
+    layout = Layout(graph, apart)
     gates = {phase.name: gate(phase, graph, first, total) for phase in graph.step}
     kinds: list[Kind] = [start_kind(layout, graph, gates, first, total), end_kind(layout, graph)]
     known: dict[int, int] = {}

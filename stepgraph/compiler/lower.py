@@ -16,6 +16,9 @@ from stepgraph.ir.phase import Phase
 Scope = int | str
 """Whose values a phase speaks of: ``start``, ``end``, or how many steps ahead of the running one."""
 
+Apart = frozenset[tuple[str, str]]
+"""Pairs of resources that must not be on the device together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -71,7 +74,7 @@ class Op:
 class Layout:
     """The bits of a graph's places and cells."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, apart: Apart = frozenset()) -> None:
         self.graph = graph
         self.width = len(graph.places)
         self.placed = tuple(r.name for r in graph.resources.values() if r.placed)
@@ -94,7 +97,7 @@ class Layout:
                 self.cells[name, scope] = len(self.cells)
         self.slots = [sum(1 << self.cells[name, a] for name in values) for a in range(self.ahead + 1)]
         self.stride = len(values)
-        self.room = self._room()
+        self.room = self._room(apart)
 
     def bit(self, name: str, place: str) -> int:
         """The bit of one resource at one place."""
@@ -132,9 +135,12 @@ class Layout:
             return tuple(r.name for r in resources if r.of == name and r.placed)
         return (name,)
 
-    def _room(self) -> dict[str, int]:
+    def _room(self, apart: Apart) -> dict[str, int]:
         """For each resource: what must be off the device while somebody works with it there."""
         room = dict.fromkeys(self.placed, self.ones)
+        for x, y in apart:
+            room[x] &= self.want(y, "!device")
+            room[y] &= self.want(x, "!device")
         for x, ys in self.graph.placement.makes_room:
             leave = self.ones
             for name in self.members(x):

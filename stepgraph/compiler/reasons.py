@@ -46,13 +46,18 @@ def declared(graph: Graph, done: Done) -> tuple[Phase, ...]:
 def code(layout: Layout, done: Done, i: int) -> str:
     """Why the phase at ``i`` went: by its most telling part."""
     op = done.shape.ops[i]
-    facts = sweep(done.shape.ops[:i], done.kept[:i], done.wanted[:i], done.facts, drop=False)[1]
+    facts = before(done, i)
     wanted = done.wanted[i] | layout.none
     found = {part_code(done, i, wanted, facts, part) for part in (*op.moves, *op.copies)} or {"no_consumer"}
     for one in ("same_contents", "already_there", "only_feeds_pruned", "no_consumer"):
         if one in found:
             return one
     raise AssertionError(found)
+
+
+def before(done: Done, i: int) -> Facts:
+    """Where everything is, and what is equal, right before the phase at ``i``."""
+    return sweep(done.shape.ops[:i], done.kept[:i], done.wanted[:i], done.facts, drop=False)[1]
 
 
 def part_code(done: Done, i: int, wanted: int, facts: Facts, part: Move | Copy) -> str:
@@ -63,7 +68,7 @@ def part_code(done: Done, i: int, wanted: int, facts: Facts, part: Move | Copy) 
             return "same_contents"
     elif facts.places & part.field == part.bit:
         return "already_there"
-    elif wanted & part.field != part.field and not facts.places & part.field & ~wanted:
+    elif done.wanted[i] & part.bit and wanted & part.field != part.field and not facts.places & part.field & ~wanted:
         return "already_there"
     return "only_feeds_pruned" if feeds_pruned(done, i, part) else "no_consumer"
 
@@ -178,17 +183,19 @@ def reason(plan: Plan, done: Done, i: int, kind: str) -> str:
     if kind == "same_contents":
         return "; ".join(f"{target} holds the contents of {source} already" for target, source in copied.items())
     if kind == "already_there":
-        return "; ".join(f"{name} need not go to {place}: where it is serves" for name, place in moved.items())
+        facts = before(done, i)
+        stays = {m.at: facts.places & m.field != m.bit for m in op.moves}
+        return ", ".join(
+            f"{name} may stay where it is" if stays[plan.layout.index[name]] else f"{name} is at {place}" for name, place in moved.items()
+        )
     if kind == "only_feeds_pruned":
         names = {feeds_pruned(done, i, part) for part in (*op.moves, *op.copies)} - {""}
         return f"only {', '.join(sorted(names))} wanted it, and that is pruned"
     what = [f"needs {name} at {place}" for name, place in moved.items()] + [f"reads {target}" for target in copied]
     what += [f"reads {name}" for name in (*op.phase.writes, *op.phase.updates)]
-    return f"no later phase {' or '.join(what)}; the run keeps {keeps(plan.graph)}"
-
-
-def keeps(graph: Graph) -> str:
-    return f"{', '.join(name for name, _ in graph.keep)} only" if graph.keep else "nothing"
+    held = dict(plan.graph.keep)
+    end = "" if moved and not copied else f", and the run keeps {' and '.join(held) or 'nothing'}{' only' * bool(held)}"
+    return f"no later phase {' or '.join(what)}{end}"
 
 
 # ---- what would keep it --------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 from stepgraph.compiler.dead import GONE
-from stepgraph.compiler.lower import Layout, Op
+from stepgraph.compiler.lower import Apart, Layout, Op
 from stepgraph.compiler.seq import labels, spans
 from stepgraph.errors import GraphError
 
@@ -66,6 +66,13 @@ def peak(plan: Plan, place: str) -> float | None:
     if not come or any(plan.graph.resources[name].size is None for name in come):
         return None
     return max(weight(plan.layout, places, place) for places in seen)
+
+
+def apart(plan: Plan) -> Apart:
+    """The pairs that are never on the device together."""
+    seen = {held(plan.layout, moment.places, "device") for label in labels(plan.seq) for moment in moments(plan.done[label])}
+    met = {pair for names in seen for pair in combinations(names, 2)}
+    return frozenset(set(combinations(plan.layout.placed, 2)) - met)
 
 
 def fullest(plan: Plan, place: str) -> tuple[float, str]:
