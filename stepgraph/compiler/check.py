@@ -7,13 +7,11 @@ declared list can tell: where a handoff meets the room that the placement asks f
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from functools import reduce
-from operator import and_
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from stepgraph.compiler.expand import Expanded, Kind
-from stepgraph.compiler.lower import Layout, Move, Op
+from stepgraph.compiler.lower import Layout, Op
 from stepgraph.compiler.seq import Index, Seq, scan
 from stepgraph.errors import GraphError, did_you_mean
 
@@ -53,7 +51,7 @@ class Shape:
 
     title: str
     ops: tuple[Op, ...]
-    due: frozenset[str]
+    due: frozenset[str] = field(compare=False)
 
 
 class RefusedError(Exception):
@@ -76,15 +74,15 @@ def initial(layout: Layout) -> State:
     return State(sum(layout.bit(name, graph.resources[name].at) for name in layout.placed), have)
 
 
-def check(expanded: Expanded, state: State) -> tuple[Seq, Table[Shape]]:
-    """Walk the declared list. Returns the run as shapes; raises ``GraphError`` for the first phase that cannot run."""
+def check(expanded: Expanded, state: State, label_of: Callable[[Shape], int]) -> Seq:
+    """Walk the declared list. Returns the run as labels of shapes; raises ``GraphError`` for the first phase that cannot run."""
     layout = expanded.layout
     states: Table[State] = Table()
-    shapes: Table[Shape] = Table()
+    rooms = Rooms(layout)
 
     def transfer(label: int, number: int) -> tuple[int, int]:
-        shape, after = walk(layout, expanded.kinds[label], states[number])
-        return shapes(shape), states(after)
+        shape, after = walk(layout, expanded.kinds[label], states[number], rooms)
+        return label_of(shape), states(after)
 
     begin = states(state)
     try:
@@ -92,10 +90,10 @@ def check(expanded: Expanded, state: State) -> tuple[Seq, Table[Shape]]:
     except RefusedError:
         raise refusal(expanded, transfer, begin) from None
     check_keep(layout, states[end])
-    return seq, shapes
+    return seq
 
 
-def walk(layout: Layout, kind: Kind, state: State) -> tuple[Shape, State]:
+def walk(layout: Layout, kind: Kind, state: State, rooms: Rooms) -> tuple[Shape, State]:
     """One step of the walk."""
     places, have, maybe = state.places, state.have, state.maybe
     ops = []
@@ -105,7 +103,7 @@ def walk(layout: Layout, kind: Kind, state: State) -> tuple[Shape, State]:
         missing = op.reads & ~(have | maybe if op.may else have)
         if missing:
             raise RefusedError(op, "empty", layout.cell_name(missing.bit_length() - 1))
-        ops.append(bound(layout, op, places))
+        ops.append(rooms.bound(op, places) if op.asks else op)
         places, have = moved(layout, op, places, have)
         if places & ~op.held:
             raise freed(layout, op, places)
@@ -134,21 +132,31 @@ def moved(layout: Layout, op: Op, places: int, have: int) -> tuple[int, int]:
     return places, have
 
 
-def bound(layout: Layout, op: Op, places: int) -> Op:
-    """Keep of the placement's wishes those that the declared list meets here."""
-    if not places & ~reduce(and_, (move.room for move in op.moves), op.room):
-        return op
-    moves = tuple(replace(move, room=met(layout, move.room, places)) for move in op.moves)
-    return replace(op, room=met(layout, op.room, places), moves=moves)
+class Rooms:
+    """Keeps of the placement's wishes those that the declared list meets: one object for each phase and wish."""
 
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._known: dict[tuple[Op, tuple[int, ...]], Op] = {}
 
-def met(layout: Layout, room: int, places: int) -> int:
-    """Let go of the fields of ``room`` that do not hold."""
-    broken = places & ~room
-    for field in layout.fields.values():
-        if broken & field:
-            room |= field
-    return room
+    def bound(self, op: Op, places: int) -> Op:
+        """The phase with the room that it must leave wherever it meets it here."""
+        rooms = (op.room, *(move.room for move in op.moves))
+        if not any(places & ~room for room in rooms):
+            return op
+        wish = tuple(self.met(room, places) for room in rooms)
+        if (op, wish) not in self._known:
+            moves = tuple(replace(move, room=room) for move, room in zip(op.moves, wish[1:], strict=True))
+            self._known[op, wish] = replace(op, room=wish[0], moves=moves)
+        return self._known[op, wish]
+
+    def met(self, room: int, places: int) -> int:
+        """Let go of the fields of ``room`` that do not hold."""
+        broken = places & ~room
+        for bits in self.layout.fields.values():
+            if broken & bits:
+                room |= bits
+        return room
 
 
 # ---- errors --------------------------------------------------------------------------------------------------------

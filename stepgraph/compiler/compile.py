@@ -7,7 +7,7 @@ cannot see, in graphs where there can be such a thing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stepgraph.compiler import check, dead, room, settled, staleness
@@ -17,14 +17,12 @@ from stepgraph.compiler.expand import Expanded, expand
 from stepgraph.compiler.least import least, plain
 from stepgraph.compiler.lower import Layout
 from stepgraph.compiler.plan import Plan
-from stepgraph.compiler.seq import Seq, labels, scan, spans
+from stepgraph.compiler.seq import Seq, labels, relabel, scan, spans
 from stepgraph.compiler.settled import Facts
 from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.ir.graph import Graph
 
 PASSES = ("dead", "settled")
-Step = tuple[Shape, tuple[int, ...]]
-Aimed = tuple[Shape, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,86 +107,91 @@ def total_of(graph: Graph) -> int:
 
 
 class Passes:
-    """The passes over one run."""
+    """The passes over one run.
+
+    A sweep rewrites labels. ``steps`` are ``(shape, kept)``; ``aimed`` adds what was wanted after each phase; ``met``
+    adds the facts that a step was entered with, and keeps what the forward sweep left of it.
+    """
 
     def __init__(self, expanded: Expanded, asked: frozenset[str]) -> None:
         self.expanded, self.layout, self.asked = expanded, expanded.layout, asked
-        self.steps: Table[Step] = Table()
-        self.aimed: Table[Aimed] = Table()
+        self.shapes: Table[Shape] = Table()
+        self.steps: Table[tuple[int, tuple[int, ...]]] = Table()
+        self.aimed: Table[tuple[int, tuple[int, ...], tuple[int, ...]]] = Table()
+        self.met: Table[tuple[int, int]] = Table()
+        self.left: list[int] = []
         self.wants: Table[Wants] = Table()
         self.facts: Table[Facts] = Table()
-        self.done: Table[Done] = Table()
         self.changed = False
 
     def run(self) -> Plan:
         """Check, prune to a fixpoint, and hand out the plan."""
         if self.expanded.first >= self.expanded.total > 0 and self.expanded.first > 0:
-            return Plan(self.expanded, (), Table())
+            return Plan(self.expanded, (), [])
         state = check.initial(self.layout)
-        shaped, shapes = check.check(self.expanded, state)
-        self.goal = dead.at_end(self.layout)
-        self.begin = settled.at_start(self.layout, state.places, state.have)
-        seq = scan(shaped, lambda label, s: (self.whole(shapes[label]), s), 0)[0]
-        seq = self.fixpoint(seq)
+        self.goal = self.wants(dead.at_end(self.layout))
+        self.begin = self.facts(settled.at_start(self.layout, state.places, state.have))
+        seq = self.fixpoint(check.check(self.expanded, state, self.whole))
         if self.asked == frozenset(PASSES) and not plain(self.layout):
-            seq = self.fixpoint(self.cheapest(seq, shaped, shapes))
-        return Plan(self.expanded, self.finish(seq), self.done)
+            seq = self.fixpoint(self.cheapest(relabel(seq, self.left.__getitem__)))
+        return self.finish(seq)
 
     def whole(self, shape: Shape) -> int:
-        return self.steps((shape, tuple([op.parts for op in shape.ops])))
+        """Nothing is pruned yet."""
+        return self.steps((self.shapes(shape), tuple([op.parts for op in shape.ops])))
 
     def fixpoint(self, seq: Seq) -> Seq:
-        """Sweep back and forth until nothing goes any more."""
+        """Sweep back and forth until nothing goes any more. Takes labels of ``steps``, returns labels of ``met``."""
+        left: Sequence[int] = range(len(self.steps.values))
         while True:
             self.changed = False
-            aimed = self.backward(seq, "dead" in self.asked)
-            seq = self.forward(aimed, "settled" in self.asked)
+            seq = self.forward(self.backward(seq, left, "dead" in self.asked), "settled" in self.asked)
             if not self.changed:
-                self.last = aimed
                 return seq
+            left = self.left
 
-    def backward(self, seq: Seq, drop: bool) -> Seq:
+    def backward(self, seq: Seq, left: Sequence[int], drop: bool) -> Seq:
         def transfer(label: int, number: int) -> tuple[int, int]:
-            shape, kept = self.steps[label]
+            shape, kept = self.steps[left[label]]
             after = self.wants[number]
-            if shape.title == "step":
+            if self.shapes[shape].title == "step":
                 after = Wants(after.places, self.layout.unshift(after.cells))
-            swept = dead.sweep(shape.ops, kept, after, drop)
+            swept = dead.sweep(self.shapes[shape].ops, kept, after, drop)
             return self.aimed((shape, swept.kept, swept.wanted)), self.wants(swept.before)
 
-        return scan(seq, transfer, self.wants(self.goal), backward=True)[0]
+        return scan(seq, transfer, self.goal, backward=True)[0]
 
     def forward(self, seq: Seq, drop: bool) -> Seq:
         def transfer(label: int, number: int) -> tuple[int, int]:
             shape, kept, wanted = self.aimed[label]
-            new, facts = settled.sweep(shape.ops, kept, wanted, self.facts[number], drop)
+            new, facts = settled.sweep(self.shapes[shape].ops, kept, wanted, self.facts[number], drop)
             self.changed |= new != kept
-            return self.steps((shape, new)), self.facts(facts)
+            found = self.met((label, number))
+            if found == len(self.left):
+                self.left.append(self.steps((shape, new)))
+            return found, self.facts(facts)
 
-        return scan(seq, transfer, self.facts(self.begin))[0]
+        return scan(seq, transfer, self.begin)[0]
 
-    def cheapest(self, seq: Seq, shaped: Seq, shapes: Table[Shape]) -> Seq:
+    def cheapest(self, seq: Seq) -> Seq:
         """The exact answer, where it is cheaper than the sweeps'."""
-        found = least(self.layout, seq, self.steps, self.begin, self.goal)
+        found = least(seq, self.steps, self.shapes, self.facts[self.begin], self.wants[self.goal])
         return found if found is not None and self.cost(found) < self.cost(seq) else seq
 
     def cost(self, seq: Seq) -> int:
         """How many handoff parts a run keeps."""
-        each = {label: parts(self.steps[label]) for label in labels(seq)}
+        each = {label: self.parts(label) for label in labels(seq)}
         return sum(each[label] * count for label, _, _, count in spans(seq))
 
-    def finish(self, seq: Seq) -> Seq:
-        """Label every step with all that is known of it."""
+    def parts(self, label: int) -> int:
+        shape, kept = self.steps[label]
+        pairs = zip(self.shapes[shape].ops, kept, strict=True)
+        return sum(keep.bit_count() for op, keep in pairs if op.handoff and keep != dead.GONE)
 
-        def transfer(label: int, number: int) -> tuple[int, int]:
-            shape, kept, wanted = self.aimed[label]
-            facts = self.facts[number]
-            after = settled.sweep(shape.ops, kept, wanted, facts, drop=False)[1]
-            return self.done(Done(shape, kept, wanted, facts)), self.facts(after)
+    def finish(self, seq: Seq) -> Plan:
+        """Hand out the run with all that is known of each different step."""
+        return Plan(self.expanded, seq, [self.done(*self.met[number]) for number in range(len(self.left))])
 
-        return scan(self.last, transfer, self.facts(self.begin))[0]
-
-
-def parts(step: Step) -> int:
-    shape, kept = step
-    return sum(keep.bit_count() for op, keep in zip(shape.ops, kept, strict=True) if op.handoff and keep != dead.GONE)
+    def done(self, label: int, number: int) -> Done:
+        shape, kept, wanted = self.aimed[label]
+        return Done(self.shapes[shape], kept, wanted, self.facts[number])

@@ -6,17 +6,25 @@ together, with repetition written once (see ``seq``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import lcm
 
 from stepgraph.compiler.lower import Apart, Layout, Op, lower
-from stepgraph.compiler.seq import Node, Seq, repeat
+from stepgraph.compiler.seq import Node, Seq, repeat, whole
 from stepgraph.ir.graph import Graph
 from stepgraph.ir.phase import Phase
 
 BLOCK = 5040
 """The longest period that is spelled out once and repeated; longer ones are spelled out event by event."""
+
+
+CHUNK = 64
+"""Steps between marked ones come in pieces of multiples of this, and of less: a power of two."""
+
+KindOf = Callable[[int], int]
+"""From the bits of a due-set to the number of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,9 @@ def gate(phase: Phase, graph: Graph, first: int, total: int) -> Gate:
         beats += narrowed(other.beats, low, high)
         maybe += narrowed(other.maybe, low, high)
         steps |= other.steps
-    return Gate(tuple(beats), frozenset(k for k in steps if low <= k < high), tuple(maybe))
+    if low > 0 or when.until is not None:
+        steps = {k for k in steps if low <= k < high}
+    return Gate(tuple(beats), frozenset(steps), tuple(maybe))
 
 
 def narrowed(beats: Iterable[Beat], low: int, high: int) -> list[Beat]:
@@ -102,13 +112,14 @@ def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset()) -> 
     gates = {phase.name: gate(phase, graph, first, total) for phase in graph.step}
     kinds: list[Kind] = [start_kind(layout, graph, gates, first, total), end_kind(layout, graph)]
     known: dict[int, int] = {}
-    ops = [(lower(layout, p, p.ahead), lower(layout, p, p.ahead, may=True)) for p in graph.step]
+    lowered = Lowered(layout)
 
     def kind(mask: int) -> int:
-        if mask not in known:
-            known[mask] = len(kinds)
-            kinds.append(step_kind(ops, mask))
-        return known[mask]
+        found = known.get(mask)
+        if found is None:
+            found = known[mask] = len(kinds)
+            kinds.append(lowered.kind(mask))
+        return found
 
     steps = schedule([(1 << 2 * i, 2 << 2 * i, p.ahead, gates[p.name]) for i, p in enumerate(graph.step)], first, total, kind)
     return Expanded(layout, tuple(kinds), (0, *steps, 1), first, total, gates)
@@ -128,19 +139,34 @@ def end_kind(layout: Layout, graph: Graph) -> Kind:
     return Kind("end", ops, frozenset(op.name for op in ops))
 
 
-def step_kind(ops: list[tuple[Op, Op]], mask: int) -> Kind:
-    """Bits come in pairs: due, and may be due. Due wins."""
-    found = []
-    for i, (sure, maybe) in enumerate(ops):
-        if mask >> 2 * i & 3:
-            found.append(sure if mask >> 2 * i & 1 else maybe)
-    return Kind("step", tuple(found), frozenset(op.name for op in found))
+class Lowered:
+    """The phases of a step as bits, each lowered when it is first due."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._ops: dict[tuple[int, bool], Op] = {}
+
+    def kind(self, mask: int) -> Kind:
+        """The kind of a due-set: two bits a phase, due and may be due. Due wins."""
+        found = []
+        for i in range(len(self.layout.graph.step)):
+            bits = mask >> 2 * i & 3
+            if bits:
+                found.append(self.op(i, may=not bits & 1))
+        return Kind("step", tuple(found), frozenset(op.name for op in found))
+
+    def op(self, i: int, *, may: bool) -> Op:
+        found = self._ops.get((i, may))
+        if found is None:
+            phase = self.layout.graph.step[i]
+            found = self._ops[i, may] = lower(self.layout, phase, phase.ahead, may=may)
+        return found
 
 
 # ---- the schedule --------------------------------------------------------------------------------------------------
 
 
-def schedule(gates: list[tuple[int, int, int, Gate]], first: int, total: int, kind) -> Seq:  # type: ignore[no-untyped-def]
+def schedule(gates: list[tuple[int, int, int, Gate]], first: int, total: int, kind: KindOf) -> Seq:
     """Merge the gates, each ``(bit, bit of maybe, ahead, gate)``, into a sequence of kinds for ``[first, total)``."""
     beats: list[tuple[Beat, int]] = []
     marks: dict[int, int] = {}
@@ -155,9 +181,7 @@ def schedule(gates: list[tuple[int, int, int, Gate]], first: int, total: int, ki
     at = 0
     for low, high in zip(cuts, cuts[1:], strict=False):
         active = [(beat, bit) for beat, bit in beats if beat.start <= low < beat.until]
-        stop = at
-        while stop < len(steps) and steps[stop] < high:
-            stop += 1
+        stop = bisect_left(steps, high, at)
         out += stretch(low, high, active, marks, steps[at:stop], kind)
         at = stop
     return tuple(out)
@@ -170,17 +194,29 @@ def moved(beat: Beat, ahead: int) -> Beat:
     return Beat(beat.start - ahead, beat.until - ahead, beat.period, (beat.offset - ahead) % beat.period)
 
 
-def stretch(low: int, high: int, active: list[tuple[Beat, int]], marks: dict[int, int], steps: list[int], kind) -> list[Node]:  # type: ignore[no-untyped-def]
+def stretch(low: int, high: int, active: list[tuple[Beat, int]], marks: dict[int, int], steps: list[int], kind: KindOf) -> list[Node]:
     """One stretch in which the same beats go on, with single steps marked in it."""
     always = sum({bit for beat, bit in active if beat.period == 1})
     beats = [(beat, bit) for beat, bit in active if beat.period > 1]
+    chunks: dict[tuple[int, int], Seq] = {}
     out: list[Node] = []
     for k in steps:
-        if k > low:
-            out += fill(low, k, always, beats, kind)
-        out.append(kind(mask_at(k, always | marks[k], beats)))
+        if beats:
+            out += (*fill(low, k, always, beats, kind), kind(mask_at(k, always | marks[k], beats)))
+        else:
+            out += chunk(chunks, low, k, always, marks[k], kind)
         low = k + 1
     return out + list(fill(low, high, always, beats, kind))
+
+
+def chunk(chunks: dict[tuple[int, int], Seq], low: int, k: int, always: int, mark: int, kind: KindOf) -> Seq:
+    """The like steps up to a marked one, and that one. Few different chunks make a long run, so that sweeps know them."""
+    gap = k - low
+    long, short = gap & -CHUNK, gap & CHUNK - 1
+    found = chunks.get((short, mark))
+    if found is None:
+        found = chunks[short, mark] = whole((*repeat((kind(always),), short), kind(always | mark)))
+    return (*repeat((kind(always),), long), *found) if long else found
 
 
 def mask_at(k: int, mask: int, beats: list[tuple[Beat, int]]) -> int:
@@ -190,7 +226,7 @@ def mask_at(k: int, mask: int, beats: list[tuple[Beat, int]]) -> int:
     return mask
 
 
-def fill(low: int, high: int, always: int, beats: list[tuple[Beat, int]], kind) -> Seq:  # type: ignore[no-untyped-def]
+def fill(low: int, high: int, always: int, beats: list[tuple[Beat, int]], kind: KindOf) -> Seq:
     """The steps of ``[low, high)``, where nothing but beats changes them."""
     if not beats:
         return repeat((kind(always),), high - low)
@@ -202,7 +238,7 @@ def fill(low: int, high: int, always: int, beats: list[tuple[Beat, int]], kind) 
     return repeat(block, times) + events(high - rest, high, always, beats, kind)
 
 
-def events(low: int, high: int, always: int, beats: list[tuple[Beat, int]], kind) -> Seq:  # type: ignore[no-untyped-def]
+def events(low: int, high: int, always: int, beats: list[tuple[Beat, int]], kind: KindOf) -> Seq:
     masks: dict[int, int] = {}
     for beat, bit in beats:
         for k in range(low + (beat.offset - low) % beat.period, high, beat.period):

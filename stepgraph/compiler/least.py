@@ -61,7 +61,9 @@ def plain(layout: Layout) -> bool:
     return single and not chained and all(len(places) <= 2 for places in reach.values())
 
 
-def least(layout: Layout, seq: Seq, steps: Table[tuple[Shape, tuple[int, ...]]], facts: Facts, wants: Wants) -> Seq | None:
+def least(
+    seq: Seq, steps: Table[tuple[int, tuple[int, ...]]], shapes: Table[Shape], facts: Facts, wants: Wants
+) -> Seq | None:
     """Return the run with the fewest parts, as labels of ``steps``; ``None`` where there are too many situations."""
     fronts: Table[Front] = Table()
     spots: Table[Spot] = Table()
@@ -70,7 +72,7 @@ def least(layout: Layout, seq: Seq, steps: Table[tuple[Shape, tuple[int, ...]]],
 
     def forward(label: int, number: int) -> tuple[int, int]:
         shape, kept = steps[label]
-        front, found = advance(shape, kept, fronts[number])
+        front, found = advance(shapes[shape], kept, fronts[number])
         ways[label, number] = found
         return walked((label, number)), fronts(front)
 

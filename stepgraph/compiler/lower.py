@@ -20,7 +20,7 @@ Apart = frozenset[tuple[str, str]]
 """Pairs of resources that must not be on the device together."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Move:
     """One part of a phase: resource ``at`` goes to place ``bit``. ``room`` is what the placement asks for meanwhile."""
 
@@ -34,7 +34,7 @@ class Move:
     puts: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """One part of a phase: cell ``target`` takes the contents of cell ``source``; neither may be freed (``held``)."""
 
@@ -44,9 +44,9 @@ class Copy:
     held: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """A phase in one scope. ``needs`` and ``room`` are packed place sets (all ones where anything goes).
+    """A phase in one scope; one object each, so that sweeps compare them by identity. ``needs`` and ``room`` are packed place sets (all ones where anything goes).
 
     ``needs`` must hold whenever the phase runs; of work it includes what the placement adds. ``room`` is what the
     placement adds to a handoff, and holds wherever the declared list meets it. ``held`` must hold after the moves.
@@ -69,6 +69,7 @@ class Op:
     moves: tuple[Move, ...]
     copies: tuple[Copy, ...]
     parts: int
+    asks: bool
 
 
 class Layout:
@@ -76,6 +77,7 @@ class Layout:
 
     def __init__(self, graph: Graph, apart: Apart = frozenset()) -> None:
         self.graph = graph
+        self._wants: dict[tuple[str, str], int] = {}
         self.width = len(graph.places)
         self.placed = tuple(r.name for r in graph.resources.values() if r.placed)
         self.index = {name: i for i, name in enumerate(self.placed)}
@@ -105,6 +107,12 @@ class Layout:
 
     def want(self, name: str, word: str) -> int:
         """The packed set that a need stands for: ``device``, ``!device`` or ``any``."""
+        found = self._wants.get((name, word))
+        if found is None:
+            found = self._wants[name, word] = self._want(name, word)
+        return found
+
+    def _want(self, name: str, word: str) -> int:
         field = self.fields[name]
         if word == "any":
             return self.ones
@@ -169,6 +177,7 @@ class Layout:
 def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> Op:
     """Give a phase its bits."""
     own = dict(phase.needs)
+    resources = layout.graph.resources
     needs = conjunction(layout, phase.needs) & held(layout, (*phase.reads, *phase.updates))
     device = [name for name, word in phase.needs if word == "device"]
     room = making_room(layout, device, own)
@@ -186,14 +195,15 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         reads=taken,
         makes=made,
         kills=0 if may else cells(layout, phase.writes, scope),
-        values=sum(1 << c for (name, at), c in layout.cells.items() if at == scope and name in phase.writes),
-        sinks=any(layout.graph.resources[name].kind == "sink" for name in phase.writes),
+        values=cells(layout, (name for name in phase.writes if resources[name].kind == "value"), scope),
+        sinks=any(resources[name].kind == "sink" for name in phase.writes),
         needs=needs & (layout.ones if phase.handoff else room),
         held=held(layout, (*phase.writes, *phase.updates)),
         room=room if phase.handoff else layout.ones,
         moves=moves,
         copies=copies,
         parts=(1 << len(moves) + len(copies)) - 1,
+        asks=(phase.handoff and room != layout.ones) or any(move.room != layout.ones for move in moves),
     )
 
 
@@ -224,8 +234,12 @@ def held(layout: Layout, names: Iterable[str]) -> int:
 
 
 def cells(layout: Layout, names: Iterable[str], scope: Scope) -> int:
-    found = (layout.cell(name, scope) for name in names)
-    return sum({1 << cell for cell in found if cell is not None})
+    found = 0
+    for name in names:
+        cell = layout.cell(name, scope)
+        if cell is not None:
+            found |= 1 << cell
+    return found
 
 
 def lower_move(layout: Layout, name: str, place: str, part: int, own: dict[str, str]) -> Move:

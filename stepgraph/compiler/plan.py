@@ -44,7 +44,7 @@ class Variant:
 class Plan:
     """A compiled run. ``first`` up to, not including, ``steps`` are its steps."""
 
-    def __init__(self, expanded: Expanded, seq: Seq, done: Table[Done]) -> None:
+    def __init__(self, expanded: Expanded, seq: Seq, done: list[Done]) -> None:
         self.expanded, self.layout, self.seq, self.done = expanded, expanded.layout, seq, done
         self.graph: Graph = expanded.layout.graph
         self.first, self.steps = expanded.first, expanded.total

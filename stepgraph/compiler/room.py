@@ -61,6 +61,8 @@ def weight(layout: Layout, places: int, place: str) -> float:
 
 def peak(plan: Plan, place: str) -> float | None:
     """The most GiB at a place over the run; ``None`` where the size of something that comes there is not known."""
+    if all(plan.graph.resources[name].size is None for name in plan.layout.placed):
+        return None
     seen = [moment.places for label in labels(plan.seq) for moment in moments(plan.done[label])]
     come = {name for places in seen for name in held(plan.layout, places, place)}
     if not come or any(plan.graph.resources[name].size is None for name in come):

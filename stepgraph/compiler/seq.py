@@ -20,12 +20,20 @@ Transfer = Callable[[int, int], tuple[int, int]]
 class Rep:
     """``body`` repeated ``count`` times. Equal ones are one object (see ``rep``), so that a sweep can remember them."""
 
-    __slots__ = ("body", "count", "length")
+    __slots__ = ("_ends", "body", "count", "length")
 
     def __init__(self, body: tuple[Node, ...], count: int) -> None:
         self.body = body
         self.count = count
         self.length = count * total(body)
+        self._ends: list[int] | None = None
+
+    @property
+    def ends(self) -> list[int]:
+        """The position after each node of the body."""
+        if self._ends is None:
+            self._ends = ends(self.body)
+        return self._ends
 
 
 Node = int | Rep
@@ -40,7 +48,10 @@ def rep(body: Seq, count: int) -> Rep:
 
 def total(seq: Sequence[Node]) -> int:
     """How many labels the sequence stands for."""
-    return sum(1 if type(node) is int else node.length for node in seq)  # type: ignore[union-attr]
+    found = 0
+    for node in seq:
+        found += 1 if type(node) is int else node.length  # type: ignore[union-attr]
+    return found
 
 
 def repeat(body: Seq, count: int) -> Seq:
@@ -57,7 +68,7 @@ def repeat(body: Seq, count: int) -> Seq:
 
 def scan(seq: Seq, transfer: Transfer, state: int, *, backward: bool = False) -> tuple[Seq, int]:
     """Carry ``state`` along ``seq`` (from its end if ``backward``) and rewrite every label with the state it meets."""
-    memo: dict[tuple[Node, int], tuple[Seq, int]] = {}
+    known: dict[int, dict[Node, tuple[Seq, int]]] = {}
 
     def visit(node: Node, state: int) -> tuple[Seq, int]:
         if type(node) is int:
@@ -67,16 +78,22 @@ def scan(seq: Seq, transfer: Transfer, state: int, *, backward: bool = False) ->
 
     def body(nodes: Seq, state: int) -> tuple[Seq, int]:
         out: list[Node] = []
+        memo = known.setdefault(state, {})
         for node in reversed(nodes) if backward else nodes:
-            key = (node, state)
-            hit = memo.get(key)
+            hit = memo.get(node)
             if hit is None:
-                hit = memo[key] = visit(node, state)
-            new, state = hit
-            out.extend(new if not backward else new[::-1])
+                new, after = visit(node, state)
+                hit = memo[node] = new[::-1] if backward else new, after
+            out += hit[0]
+            if hit[1] != state:
+                state = hit[1]
+                memo = known.setdefault(state, {})
         return (tuple(out[::-1]) if backward else tuple(out)), state
 
     def unroll(node: Rep, state: int) -> tuple[Seq, int]:
+        if node.count == 1:
+            new, state = body(node.body, state)
+            return whole(new), state
         met: dict[int, int] = {}
         states, rounds = [state], []
         while len(rounds) < node.count and state not in met:
@@ -93,6 +110,11 @@ def scan(seq: Seq, transfer: Transfer, state: int, *, backward: bool = False) ->
         return join(parts, backward), states[start + rest]
 
     return body(seq, state)
+
+
+def whole(seq: Seq) -> Seq:
+    """A chunk as one node, so that a sweep remembers it as a whole."""
+    return seq if len(seq) == 1 else (rep(seq, 1),)
 
 
 def join(parts: list[Seq], backward: bool) -> Seq:
@@ -147,29 +169,27 @@ class Index:
 
     def __init__(self, seq: Seq) -> None:
         self.seq = seq
-        self._ends: dict[Seq, list[int]] = {}
-        self.length = self.ends(seq)[-1] if seq else 0
-
-    def ends(self, seq: Seq) -> list[int]:
-        found = self._ends.get(seq)
-        if found is None:
-            lengths = (1 if type(node) is int else node.length for node in seq)  # type: ignore[union-attr]
-            found = self._ends[seq] = list(accumulate(lengths))
-        return found
+        self.ends = ends(seq)
+        self.length = self.ends[-1] if seq else 0
 
     def __getitem__(self, position: int) -> int:
         if not 0 <= position < self.length:
             raise IndexError(position)
-        seq, ends = self.seq, self.ends(self.seq)
+        nodes, bounds = self.seq, self.ends
         while True:
-            i = bisect_right(ends, position)
-            node = seq[i]
+            i = bisect_right(bounds, position)
+            node = nodes[i]
             if type(node) is int:
                 return node
-            position -= ends[i - 1] if i else 0
-            seq = node.body  # type: ignore[union-attr]
-            ends = self.ends(seq)
-            position %= ends[-1]
+            start = bounds[i - 1] if i else 0
+            bounds = node.ends  # type: ignore[union-attr]
+            position = (position - start) % bounds[-1]
+            nodes = node.body  # type: ignore[union-attr]
+
+
+def ends(seq: Seq) -> list[int]:
+    """The position after each node."""
+    return list(accumulate(1 if type(node) is int else node.length for node in seq))  # type: ignore[union-attr]
 
 
 def spans(seq: Seq, offset: int = 0) -> Iterator[tuple[int, int, int, int]]:
