@@ -7,7 +7,7 @@ together, with repetition written once (see ``seq``).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from math import lcm
 
@@ -172,9 +172,9 @@ def schedule(gates: list[tuple[int, int, int, Gate]], first: int, total: int, ki
     marks: dict[int, int] = {}
     for bit, maybe, ahead, one in gates:
         beats += [(moved(beat, ahead), bit) for beat in one.beats] + [(moved(beat, ahead), maybe) for beat in one.maybe]
-        for k in one.steps:
-            marks[k - ahead] = marks.get(k - ahead, 0) | bit
-    steps = sorted(k for k in marks if first <= k < total)
+        mark(marks, one.steps if not ahead else {k - ahead for k in one.steps}, bit)
+    ordered = sorted(marks)
+    steps = ordered[bisect_left(ordered, first) : bisect_left(ordered, total)]
     edges = {first, total, *(e for beat, _ in beats for e in (beat.start, beat.until) if first < e < total)}
     cuts = sorted(edges)
     out: list[Node] = []
@@ -185,6 +185,13 @@ def schedule(gates: list[tuple[int, int, int, Gate]], first: int, total: int, ki
         out += stretch(low, high, active, marks, steps[at:stop], kind)
         at = stop
     return tuple(out)
+
+
+def mark(marks: dict[int, int], steps: Set[int], bit: int) -> None:
+    """Add a bit to every one of many steps."""
+    both = {k: marks[k] | bit for k in steps & marks.keys()}
+    marks.update(dict.fromkeys(steps, bit))
+    marks.update(both)
 
 
 def moved(beat: Beat, ahead: int) -> Beat:
@@ -198,25 +205,32 @@ def stretch(low: int, high: int, active: list[tuple[Beat, int]], marks: dict[int
     """One stretch in which the same beats go on, with single steps marked in it."""
     always = sum({bit for beat, bit in active if beat.period == 1})
     beats = [(beat, bit) for beat, bit in active if beat.period > 1]
-    chunks: dict[tuple[int, int], Seq] = {}
     out: list[Node] = []
+    if not beats:
+        return chunked(low, high, always, marks, steps, kind)
     for k in steps:
-        if beats:
-            out += (*fill(low, k, always, beats, kind), kind(mask_at(k, always | marks[k], beats)))
-        else:
-            out += chunk(chunks, low, k, always, marks[k], kind)
+        out += (*fill(low, k, always, beats, kind), kind(mask_at(k, always | marks[k], beats)))
         low = k + 1
     return out + list(fill(low, high, always, beats, kind))
 
 
-def chunk(chunks: dict[tuple[int, int], Seq], low: int, k: int, always: int, mark: int, kind: KindOf) -> Seq:
-    """The like steps up to a marked one, and that one. Few different chunks make a long run, so that sweeps know them."""
-    gap = k - low
-    long, short = gap & -CHUNK, gap & CHUNK - 1
-    found = chunks.get((short, mark))
-    if found is None:
-        found = chunks[short, mark] = whole((*repeat((kind(always),), short), kind(always | mark)))
-    return (*repeat((kind(always),), long), *found) if long else found
+def chunked(low: int, high: int, always: int, marks: dict[int, int], steps: list[int], kind: KindOf) -> list[Node]:
+    """Marked steps among steps that are alike: few different chunks make a long run, so that sweeps know them."""
+    plain: Seq = (kind(always),)
+    chunks: dict[tuple[int, int], Seq] = {}
+    out: list[Node] = []
+    for k in steps:
+        gap = k - low
+        if gap >= CHUNK:
+            out += repeat(plain, gap & -CHUNK)
+            gap &= CHUNK - 1
+        key = gap, marks[k]
+        found = chunks.get(key)
+        if found is None:
+            found = chunks[key] = whole((*repeat(plain, gap), kind(always | key[1])))
+        out += found
+        low = k + 1
+    return [*out, *repeat(plain, high - low)]
 
 
 def mask_at(k: int, mask: int, beats: list[tuple[Beat, int]]) -> int:

@@ -48,10 +48,12 @@ class Plan:
         self.expanded, self.layout, self.seq, self.done = expanded, expanded.layout, seq, done
         self.graph: Graph = expanded.layout.graph
         self.first, self.steps = expanded.first, expanded.total
-        self._index = Index(seq)
-        self._faces: dict[int, int] = {}
 
     # ---- look-ups
+
+    @cached_property
+    def _index(self) -> Index:
+        return Index(self.seq)
 
     def step(self, k: int) -> CompiledStep:
         """What runs, and what does not, in step ``k``."""
