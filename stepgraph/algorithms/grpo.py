@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-EPSILON = 1e-6  # keeps a group whose answers are all equally good from dividing by zero
+EQUAL = 1e-6  # a group whose rewards spread less is one of equals: what is left of them is rounding
 
 
 class Loss(NamedTuple):
@@ -30,11 +30,11 @@ def advantages(rewards: Sequence[float], groups: Sequence[int]) -> Tensor:
 
     Section 4.1.2 of the paper: (r - mean) / std within the answers to one question. A group of equals gets zeros.
     """
-    values = torch.tensor(rewards, dtype=torch.float32)
+    values = torch.tensor(rewards, dtype=torch.float64)
     _, index = torch.unique(torch.tensor(groups), return_inverse=True)
     centred = values - _group_mean(values, index)[index]
     std = _group_mean(centred.square(), index)[index].sqrt()
-    return centred / (std + EPSILON)
+    return torch.where(std > EQUAL, centred / std.clamp(min=EQUAL), 0.0).float()
 
 
 def clipped_loss(new: Tensor, old: Tensor, advantage: Tensor, mask: Tensor, clip: float) -> tuple[Tensor, Tensor]:
@@ -75,5 +75,5 @@ def token_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def _group_mean(values: Tensor, index: Tensor) -> Tensor:
-    total = torch.zeros(int(index.max()) + 1).index_add(0, index, values)
-    return total / torch.bincount(index)
+    count = torch.bincount(index)
+    return values.new_zeros(len(count)).index_add(0, index, values) / count

@@ -1,1 +1,1 @@
-"""Engines, trainers and others: what a phase's `use` calls. Each stack is a package of its own, imported when it is used."""
+"""Engines, trainers and others: what a phase's `use` calls. Each stack is a package, imported when it is used."""

@@ -84,4 +84,3 @@ class Rewards:
         if not isfinite(reward):
             raise RunError(f"the scorer gave {reward} for prompt {rollout.prompt.index}; a reward must be finite")
         return reward
-

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any
 
 from stepgraph.data.options import text as text_option
@@ -55,15 +56,13 @@ def _ask(entry: Mapping[str, Any], index: int) -> Prompt:
 
 
 def _open(name: str, options: Mapping[str, Any], seed: int) -> Any:
-    known = _datasets()
+    known: Mapping[str, Any] = _factory().DATASETS
     if name not in known:
         hint = did_you_mean(name, known)
         raise ConfigError(f"reasoning-gym has no data set '{name}' (data.dataset){hint}; it has {len(known)} of them")
     settings = _settings(name, known[name][1], options)
-    from reasoning_gym import create_dataset
-
     try:
-        return create_dataset(name, seed=seed, size=ENDLESS, **settings)
+        return _factory().create_dataset(name, seed=seed, size=ENDLESS, **settings)
     except (AssertionError, TypeError, ValueError) as error:
         raise ConfigError(f"reasoning-gym refuses data.options of '{name}': {error}") from error
 
@@ -79,10 +78,8 @@ def _settings(name: str, config: type, options: object) -> dict[str, Any]:
     return {str(key): value for key, value in options.items()}
 
 
-def _datasets() -> Mapping[str, Any]:
+def _factory() -> Any:
     try:
-        from reasoning_gym.factory import DATASETS
+        return import_module("reasoning_gym.factory")
     except ImportError as error:
         raise ConfigError("data.task=reasoning_gym needs a package: pip install reasoning-gym") from error
-    datasets: Mapping[str, Any] = DATASETS
-    return datasets

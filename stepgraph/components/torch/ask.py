@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -16,7 +17,8 @@ def answer(folder: str | Path, text: str, max_new_tokens: int = 16) -> str:
     if not (Path(folder) / "config.json").is_file():
         raise RunError(f"no model to ask: '{folder}' has no config.json; name a folder that trainer.save wrote")
     set_threads()
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
     asked = tokenizer.pad({"input_ids": [encode(tokenizer, text, chat=True)]}, return_tensors="pt")
     made = model.generate(**asked, max_new_tokens=max_new_tokens, do_sample=False)
-    return tokenizer.decode(made[0, asked["input_ids"].shape[1] :], skip_special_tokens=True)
+    return str(tokenizer.decode(made[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))

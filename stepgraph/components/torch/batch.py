@@ -19,9 +19,10 @@ from stepgraph.runtime.contract import Rollout
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """N answers: ``ids`` [N, P + T], ``answers``, ``old`` (sampled log-probabilities) and ``mask`` [N, T].
+    """N answers: ``answers``, ``old`` (sampled log-probabilities) and ``mask`` [N, T]; ``ids`` [N, P + T - 1].
 
-    ``attention`` and ``positions`` [N, P + T] are None where nothing is padded.
+    The last token of an answer is not among ``ids``: nothing comes after it, so the model need not read it.
+    ``attention`` and ``positions`` are shaped like ``ids``, or None where nothing is padded.
     """
 
     ids: Tensor
@@ -37,24 +38,23 @@ def collate(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Batc
     prompts = left([r.prompt_tokens for r in rollouts], pad)
     answers, old = right([r.tokens for r in rollouts], pad), right([r.logprobs for r in rollouts], 0.0)
     answered = right([[1.0] * len(r.tokens) for r in rollouts], 0.0)
-    attention = torch.cat([lengths([r.prompt_tokens for r in rollouts]), answered.long()], dim=1)
+    attention = torch.cat([lengths([r.prompt_tokens for r in rollouts]), answered[:, :-1].long()], dim=1)
     padded = not bool(attention.all())
-    tensors = (torch.cat([prompts, answers], dim=1), attention, positions(attention), answers, old, answered)
+    tensors = (torch.cat([prompts, answers[:, :-1]], dim=1), attention, positions(attention), answers, old, answered)
     ids, attention, places, answers, old, mask = (tensor.to(device) for tensor in tensors)
     return Batch(ids, attention if padded else None, places if padded else None, answers, old, mask)
 
 
 def answer_logprobs(model: Any, batch: Batch, temperature: float) -> Tensor:
     """The log-probability of each answer token at a temperature: [N, T] natural logarithms."""
-    count = batch.answers.shape[1]
     out = model(
         input_ids=batch.ids,
         attention_mask=batch.attention,
         position_ids=batch.positions,
-        logits_to_keep=count + 1,
+        logits_to_keep=batch.answers.shape[1],
         use_cache=False,
     )
-    logits = out.logits[:, :-1].float() / temperature
+    logits = out.logits.float() / temperature
     return -cross_entropy(logits.flatten(0, 1), batch.answers.flatten(), reduction="none").view_as(batch.answers)
 
 

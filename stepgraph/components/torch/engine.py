@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,7 +124,9 @@ class TorchEngine:
         if wrong:
             more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
             shown = ", ".join(wrong[:SHOWN])
-            raise RunError(f"engine.sync got the weights of another model: {shown}{more}; trainer and engine must share one")
+            raise RunError(
+                f"engine.sync got the weights of another model: {shown}{more}; trainer and engine must share one"
+            )
 
     def _move(self, moves: Mapping[str, str]) -> dict[str, int]:
         moved = self._places.move(moves)
@@ -159,7 +160,7 @@ class TorchEngine:
         return tuple(encode(self._tokenizer, text, self._chat))
 
     def _decode(self, tokens: tuple[int, ...]) -> str:
-        return self._tokenizer.decode(tokens, skip_special_tokens=True)
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
 
 def _difference(name: str, mine: Tensor | None, theirs: Tensor) -> str:

@@ -39,7 +39,9 @@ class KvBuffer:
 class Lent(Cache):
     """A cache whose layers are windows of the buffer."""
 
-    def __init__(self, layers: list[_Layer]) -> None:
+    layers: list[Any]
+
+    def __init__(self, layers: list[Any]) -> None:
         super().__init__(layers=layers)
 
     def repeat(self, times: int) -> None:
@@ -49,6 +51,9 @@ class Lent(Cache):
 
 
 class _Layer(CacheLayerMixin):
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self.keys, self.values, self.is_initialized = keys, values, True
@@ -83,4 +88,6 @@ class _Layer(CacheLayerMixin):
 def _must_be_plain(config: Any) -> None:
     odd = set(getattr(config, "layer_types", None) or ()) - PLAIN
     if odd:
-        raise ConfigError(f"engine torch has no KV cache for {', '.join(sorted(odd))} layers; use another engine for this model")
+        raise ConfigError(
+            f"engine torch has no KV cache for {', '.join(sorted(odd))} layers; use another engine for this model"
+        )

@@ -33,7 +33,9 @@ def pick_device(devices: str) -> torch.device:
     try:
         return torch.empty(0, device=devices).device
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"devices={devices} is not on this machine ({str(error).splitlines()[0]}); use auto or cpu") from error
+        raise ConfigError(
+            f"devices={devices} is not on this machine ({str(error).splitlines()[0]}); use auto or cpu"
+        ) from error
 
 
 def build_model(spec: ModelSpec, seed: int, device: torch.device) -> Any:
@@ -79,7 +81,9 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
 def _readable(tokenizer: Any, text: str, ids: list[int]) -> list[int]:
     unknown = tokenizer.unk_token_id
     if not ids or (unknown is not None and unknown in ids):
-        raise RunError(f"the model's tokenizer cannot read the prompt {text[:40]!r}; choose a model with a larger vocabulary")
+        raise RunError(
+            f"the model's tokenizer cannot read the prompt {text[:40]!r}; choose a model with a larger vocabulary"
+        )
     return ids
 
 
@@ -121,7 +125,7 @@ def _where(spec: ModelSpec) -> str | Path:
 
 
 def _packed(package: str) -> Path | None:
-    """The GGUF file that an installed package carries. The package is looked up, not imported: it wants a program we do not."""
+    """The GGUF file that an installed package carries. It is looked up, not imported: importing wants more."""
     found = find_spec(package)
     if found is None or found.origin is None:
         return None
@@ -142,7 +146,7 @@ def _unpack(packed: Path, folder: Path, dtype: torch.dtype) -> None:
     try:
         _as_plain(packed, dtype).save_pretrained(beside)
         AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name).save_pretrained(beside)
-        os.replace(beside, folder)
+        beside.replace(folder)
     except ImportError as error:
         raise ConfigError(f"'{packed.name}' needs two packages: pip install gguf accelerate") from error
     except OSError:

@@ -1,20 +1,25 @@
-"""Takes the tensors of a resource off the device so that the memory is really free, and brings them back bit by bit the same.
+"""Takes the tensors of a resource off the device so that the memory is really free, and brings them back unchanged.
 
 What "host" is depends on the machine. With an accelerator it is pinned host memory. On a CPU the device *is* the
 ordinary memory, so a tensor that stayed in memory would not have left it: host is a file, in the run directory or in
 ``/dev/shm``. The file has no name (it is gone with the process, so that a killed run leaves nothing behind).
 
 Two traps decide how a tensor is emptied. One whose storage was shrunk to nothing crashes the process when it is read,
-so a parked tensor gets new, empty storage instead and reads as empty. And freeing alone gives little back: the C
-library keeps it for later, so it is asked to return it, and what the machine really got back is measured, not assumed.
+so a parked tensor gets new, empty storage instead and reads as empty. And what is freed the C library keeps for later:
+asking for it back works, but takes the memory of everybody else's next allocation along, which made a small model's
+training slower by a third. So tensors that come back lie in a mapping of their own, and that is given back whole; only
+the first time, when they still lie where torch put them, is the C library asked. Either way, what the machine really
+got back is measured, not assumed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +30,8 @@ from torch import Tensor
 from stepgraph.errors import RunError, did_you_mean
 
 PLACES = ("device", "host", "none")
+LARGE = 64 << 20  # bytes: work on a resource of this size leaves so much behind that giving it back pays
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
 
 
@@ -51,6 +58,7 @@ class Park:
         self._tensors, self._device, self._folder = tensors, device, folder
         self._slots: dict[str, Slot] = {}
         self._host: _File | _Pinned | None = None
+        self._mapping: _Mapping | None = None
 
     def move(self, place: str) -> int:
         """Go to a place. Returns the bytes that the device really lost, or got back; 0 when already there."""
@@ -60,9 +68,12 @@ class Park:
             raise RunError(f"torch cannot move '{self.resource}' to '{place}'{hint}; the places it has are {known}")
         if place == self.place:
             return 0
+        leaves = self.place == "device"
         moved = measured(self._device, lambda: self._go(place))
         self.place, self.lost = place, self.lost or place == "none"
-        return min(abs(moved), self.nbytes)
+        if leaves and self.nbytes >= LARGE:
+            _give_back(self._device)
+        return min(moved, self.nbytes)
 
     def filled(self) -> None:
         self.lost = False
@@ -98,18 +109,60 @@ class Park:
             self._host = self._new_host()
             for name, tensor in tensors.items():
                 self._host.write(self._slots[name], tensor)
+        strangers = not all(self._is_mapped(tensor) for tensor in tensors.values())
         for tensor in tensors.values():
             tensor.data = torch.empty(0, dtype=tensor.dtype)
+        self._mapping = None
+        if strangers:
+            _give_back(self._device)
 
     def _return(self) -> None:
-        for name, tensor in self._tensors().items():
-            slot = self._slots[name]
-            found = self._host.read(slot) if self._host else torch.zeros(slot.shape, dtype=slot.dtype)
-            tensor.data = found.to(slot.device)
+        tensors = self._tensors()
+        source = self._from_file() if self._device.type == "cpu" else self._from_pinned
+        for name, tensor in tensors.items():
+            tensor.data = source(self._slots[name])
         self._host = None
+
+    def _from_file(self) -> Callable[[Slot], Tensor]:
+        self._mapping = mapping = _Mapping(_size(self._slots.values()))
+        mapping.fill(self._host if isinstance(self._host, _File) else None)
+        return mapping.window
+
+    def _from_pinned(self, slot: Slot) -> Tensor:
+        if self._host is None:
+            return torch.zeros(slot.shape, dtype=slot.dtype, device=slot.device)
+        return self._host.read(slot).to(slot.device, copy=True)
+
+    def _is_mapped(self, tensor: Tensor) -> bool:
+        return self._mapping is not None and self._mapping.holds(tensor)
 
     def _new_host(self) -> _File | _Pinned:
         return _File(self._folder) if self._device.type == "cpu" else _Pinned()
+
+
+class _Mapping:
+    """Memory of its own, taken from the system and given back whole when the last tensor in it is gone."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._whole = torch.frombuffer(self._memory, dtype=torch.uint8)
+
+    def fill(self, host: _File | None) -> None:
+        if host is None:
+            self._whole.zero_()  # it is zero already, but only touching makes the system hand it out
+        else:
+            host.read_into(memoryview(self._memory), 0)
+
+    def window(self, slot: Slot) -> Tensor:
+        """A tensor with storage of its own, so that saving one does not save all."""
+        count = slot.shape.numel()
+        if count == 0:
+            return torch.empty(slot.shape, dtype=slot.dtype)
+        return torch.frombuffer(self._memory, dtype=slot.dtype, count=count, offset=slot.offset).view(slot.shape)
+
+    def holds(self, tensor: Tensor) -> bool:
+        first = self._whole.data_ptr()
+        return first <= tensor.data_ptr() < first + len(self._whole)
 
 
 class _File:
@@ -120,24 +173,25 @@ class _File:
         self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (closed with the object)
 
     def write(self, slot: Slot, tensor: Tensor) -> None:
-        self._file.seek(slot.offset)
-        view = memoryview(_raw(tensor.detach().contiguous()))
+        view, place = memoryview(_raw(tensor.detach().contiguous())), slot.offset
         while view:
-            view = view[self._file.write(view) :]
+            written = os.pwrite(self._file.fileno(), view, place)
+            view, place = view[written:], place + written
 
     def read(self, slot: Slot) -> Tensor:
         tensor = torch.empty(slot.shape, dtype=slot.dtype)
-        self._file.seek(slot.offset)
-        view = memoryview(_raw(tensor))
-        while view:
-            got = self._file.readinto(view)
-            if not got:
-                raise RunError("a parked tensor's file is too short; was the disk full?")
-            view = view[got:]
+        self.read_into(memoryview(_raw(tensor)), slot.offset)
         return tensor
 
+    def read_into(self, view: memoryview, place: int) -> None:
+        while view:
+            got = os.preadv(self._file.fileno(), [view], place)
+            if not got:
+                raise RunError("the file of a parked resource ends too early; was it cut short, or the disk full?")
+            view, place = view[got:], place + got
+
     def extend(self, slots: Mapping[str, Slot]) -> None:
-        self._file.truncate(max((slot.offset + _nbytes(slot) for slot in slots.values()), default=0))
+        self._file.truncate(_size(slots.values()))
 
 
 class _Pinned:
@@ -157,21 +211,25 @@ class _Pinned:
 
 
 def measured(device: torch.device, act: Callable[[], None]) -> int:
-    """Run ``act`` and return by how many bytes the device's memory fell (negative: grew).
+    """Run ``act`` and return by how many bytes the device's memory changed.
 
     On a CPU that is this process's anonymous memory, so what other threads allocate meanwhile is counted too.
     """
     before = _used(device)
     act()
-    return before - _used(device)
+    return abs(before - _used(device))
 
 
 def _used(device: torch.device) -> int:
+    return anonymous_bytes() if device.type == "cpu" else torch.cuda.memory_reserved(device)
+
+
+def _give_back(device: torch.device) -> None:
+    """Make the allocator return what it holds back. C libraries other than glibc have no such call, and need none."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
-        return torch.cuda.memory_reserved(device)
-    _trim()
-    return anonymous_bytes()
+    elif _TRIM is not None:
+        _TRIM(0)
 
 
 def anonymous_bytes() -> int:
@@ -184,19 +242,16 @@ def anonymous_bytes() -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
-def _trim() -> None:
-    """Ask glibc for what it holds back. Other C libraries have no such call, and nothing is lost without it."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
 def _lay_out(tensors: Mapping[str, Tensor]) -> dict[str, Slot]:
     slots, offset = {}, 0
     for name, tensor in tensors.items():
         slots[name] = Slot(tensor.shape, tensor.dtype, tensor.device, offset)
         offset += -(-tensor.nbytes // 64) * 64 or 64  # aligned, and no two slots share an offset
     return slots
+
+
+def _size(slots: Iterable[Slot]) -> int:
+    return max((slot.offset + _nbytes(slot) for slot in slots), default=0)
 
 
 def _nbytes(slot: Slot) -> int:

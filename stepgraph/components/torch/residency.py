@@ -33,11 +33,15 @@ class Residency:
     def must_be_on_device(self, resource: str, call: str) -> None:
         place = self[resource].place
         if place != "device":
-            raise RunError(f"{self._owner}.{call} needs '{resource}' on the device, but it is at '{place}'; reload it first")
+            raise RunError(
+                f"{self._owner}.{call} needs '{resource}' on the device, but it is at '{place}'; reload it first"
+            )
 
     def must_have_contents(self, resource: str, call: str) -> None:
         if self[resource].lost:
-            raise RunError(f"{self._owner}.{call} needs '{resource}', but its contents were dropped; load or sync it first")
+            raise RunError(
+                f"{self._owner}.{call} needs '{resource}', but its contents were dropped; load or sync new ones first"
+            )
 
 
 def park_folder(run_dir: Path, wanted: str | None) -> Path:

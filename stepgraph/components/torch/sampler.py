@@ -91,7 +91,9 @@ def _must_fit(model: Any, kv: KvBuffer, row: int, fitting: int, how: Sampling) -
         raise RunError(f"{need}, but the KV cache holds {kv.tokens}; set engine.kv_tokens={row * how.group} or more")
 
 
-def _sample_chunk(model: Any, kv: KvBuffer, prompts: Sequence[Sequence[int]], noise: Tensor, how: Sampling) -> list[Answer]:
+def _sample_chunk(
+    model: Any, kv: KvBuffer, prompts: Sequence[Sequence[int]], noise: Tensor, how: Sampling
+) -> list[Answer]:
     device = kv.storage.device
     noise, mask = noise.to(device), lengths(prompts).to(device)
     cache = kv.lend(len(noise), mask.shape[1] + how.max_new)
@@ -123,7 +125,7 @@ class _State:
             self._mask = torch.cat([self._mask, self._mask.new_ones(ids.shape)], dim=1)
         self._fresh = False
         places = None if self._mask is None else positions(self._mask)[:, -ids.shape[1] :]
-        out = self._model(
+        out: Any = self._model(
             input_ids=ids,
             attention_mask=self._mask,
             position_ids=places,
@@ -131,7 +133,8 @@ class _State:
             use_cache=True,
             logits_to_keep=1,
         )
-        return out.logits[:, -1]
+        logits: Tensor = out.logits[:, -1]
+        return logits
 
     def repeat(self, times: int) -> None:
         self._cache.repeat(times)

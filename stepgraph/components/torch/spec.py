@@ -1,4 +1,4 @@
-"""Reads the model section of a configuration, without a tensor library, so that a slip is refused before anything loads."""
+"""Reads the model section of a configuration, without a tensor library: a slip is refused before anything loads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKENIZERS = ("digits",)
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Where the first weights come from: a hub name or a folder (``source``), or nowhere (``config``: random weights)."""
+    """Where the first weights come from: a hub name or a folder (``source``), or nowhere (``config``)."""
 
     name: str = "model"
     source: str | None = None
@@ -47,11 +47,15 @@ def _check(spec: ModelSpec) -> None:
     if bool(spec.source) == bool(spec.config):
         raise ConfigError("a model has either model.source (a hub name or a folder) or model.config (random weights)")
     if spec.dtype not in DTYPES:
-        raise ConfigError(f"model.dtype is {spec.dtype!r}{did_you_mean(str(spec.dtype), DTYPES)}; it may be {_list(DTYPES)}")
+        raise ConfigError(
+            f"model.dtype is {spec.dtype!r}{did_you_mean(str(spec.dtype), DTYPES)}; it may be {_list(DTYPES)}"
+        )
     if spec.config and "model_type" not in spec.config:
         raise ConfigError("model.config needs a model_type, a name that transformers knows, such as qwen2 or llama")
     if spec.config and spec.tokenizer is None:
-        raise ConfigError(f"a model with random weights needs model.tokenizer: {_list(TOKENIZERS)}, a hub name or a folder")
+        raise ConfigError(
+            f"a model with random weights needs model.tokenizer: {_list(TOKENIZERS)}, a hub name or a folder"
+        )
 
 
 def _list(words: tuple[str, ...]) -> str:

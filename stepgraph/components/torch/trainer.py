@@ -32,7 +32,7 @@ STATE = "trainer.pt"  # what transformers has no file for: optimizer, random sta
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The trainer's numbers. ``clip`` bounds the ratio, ``clip_grad`` the gradient's norm, ``kl`` weighs the reference."""
+    """The trainer's numbers. ``clip`` bounds the ratio, ``clip_grad`` the gradient, ``kl`` weighs the distance."""
 
     lr: float
     betas: tuple[float, float]
@@ -83,7 +83,8 @@ class TorchTrainer:
         _must_be_groups(rollouts, rewards)
         start = perf_counter()
         advantage = grpo.advantages(rewards, [r.group for r in rollouts])
-        seen = [self._pass(rollouts, advantage) for _ in range(self._set.epochs)]
+        rows = self._telling(advantage)
+        seen = [self._pass(rollouts, advantage, rows) for _ in range(self._set.epochs)]
         ctx.log(**self._told(rollouts, rewards, seen, perf_counter() - start))
         self._version += 1
         return {}
@@ -101,8 +102,9 @@ class TorchTrainer:
 
     def load(self, folder: str | Path) -> None:
         """Go on from a checkpoint, wherever the policy is; it stays there."""
-        state = _state_of(Path(folder))
-        place = self._places[self._policy].place
+        state, place = _state_of(Path(folder)), self._places[self._policy].place
+        if place == "none":
+            raise RunError(f"trainer.load has nowhere to put '{self._policy}': it is at 'none'; reload it first")
         self._places.move({self._policy: "device"})
         self._take_weights(Path(folder))
         self._take_state(state)
@@ -115,8 +117,6 @@ class TorchTrainer:
 
     def reload(self, ctx: Context, moves: Mapping[str, str]) -> dict[str, int]:
         """Bring the policy back. Returns the bytes that really came back, by resource."""
-        for resource in moves:
-            self._places.must_have_contents(resource, "reload")
         return self._places.move(moves)
 
     def weights(self, resource: str) -> Weights:
@@ -141,7 +141,9 @@ class TorchTrainer:
         park = self._places[resource]
         self._places.must_have_contents(resource, "weights")
         if version != self._version:
-            raise RunError(f"'{resource}' was at version {version} when it was asked for, and is at {self._version} now")
+            raise RunError(
+                f"'{resource}' was at version {version} when it was asked for, and is at {self._version} now"
+            )
         for name, tensor in named_weights(self._model).items():
             yield name, tensor.detach() if park.place == "device" else park.parked(f"model/{name}")
 
@@ -158,27 +160,43 @@ class TorchTrainer:
     def _built_optimizer(self) -> torch.optim.Optimizer:
         """Made at its first use: an evaluation, or a run of no steps, never pays for it."""
         if self._optimizer is None:
-            options = {"lr": self._set.lr, "betas": self._set.betas, "weight_decay": self._set.weight_decay}
+            options: dict[str, Any] = {
+                "lr": self._set.lr,
+                "betas": self._set.betas,
+                "weight_decay": self._set.weight_decay,
+            }
             self._optimizer = torch.optim.AdamW(self._model.parameters(), fused=True, **options)
         return self._optimizer
 
-    def _pass(self, rollouts: Sequence[Rollout], advantage: Tensor) -> dict[str, float]:
+    def _telling(self, advantage: Tensor) -> list[int]:
+        """The rollouts that have a gradient: without a reference, an answer as good as its siblings has none."""
+        rows = range(len(advantage)) if self._reference is not None else advantage.nonzero()[:, 0].tolist()
+        return list(rows) or [0]  # one row, so that the optimizer steps (on zeros) all the same
+
+    def _pass(self, rollouts: Sequence[Rollout], advantage: Tensor, rows: Sequence[int]) -> dict[str, float]:
         optimizer = self._built_optimizer()
-        seen = [self._backward(part, rollouts, advantage) for part in _parts(len(rollouts), self._set.micro_batch)]
+        parts = [rows[i : i + self._set.micro_batch] for i in range(0, len(rows), self._set.micro_batch)]
+        seen = [self._backward(part, rollouts, advantage) for part in parts]
         norm = float(torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._set.clip_grad))
         if not isfinite(norm):
             optimizer.zero_grad()
-            raise RunError(f"trainer.train met a gradient of norm {norm}; the policy is unchanged, try a lower trainer.lr")
+            raise RunError(
+                f"trainer.train met a gradient of norm {norm}; the policy is unchanged, try a lower trainer.lr"
+            )
         optimizer.step()
         optimizer.zero_grad()
         return {key: sum(one[key] for one in seen) for key in seen[0]} | {"policy/grad_norm": norm}
 
-    def _backward(self, part: slice, rollouts: Sequence[Rollout], advantage: Tensor) -> dict[str, float]:
-        """Add one micro batch's share of the gradient; its share of the means."""
-        batch = collate(rollouts[part], self._tokenizer.pad_token_id, self._device)
+    def _backward(self, part: Sequence[int], rollouts: Sequence[Rollout], advantage: Tensor) -> dict[str, float]:
+        """Add one micro batch's share of the gradient; its share of the means over all rollouts."""
+        batch = collate([rollouts[i] for i in part], self._tokenizer.pad_token_id, self._device)
         new = answer_logprobs(self._model, batch, self._set.temperature)
-        terms = {"clip": self._set.clip, "kl": self._set.kl, "reference": self._reference_logprobs(batch)}
-        found = grpo.loss(new, batch.old, advantage[part].to(self._device), batch.mask, **terms)
+        terms: dict[str, Any] = {
+            "clip": self._set.clip,
+            "kl": self._set.kl,
+            "reference": self._reference_logprobs(batch),
+        }
+        found = grpo.loss(new, batch.old, advantage[list(part)].to(self._device), batch.mask, **terms)
         share = len(batch.ids) / len(rollouts)
         (found.loss * share).backward()
         gap = grpo.token_mean((new.detach() - batch.old).abs(), batch.mask).mean()
@@ -222,10 +240,6 @@ class TorchTrainer:
             self._built_optimizer().load_state_dict(state["optimizer"])
 
 
-def _parts(count: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
-
-
 def _state_of(folder: Path) -> Any:
     file = folder / STATE
     if not file.is_file():
@@ -233,14 +247,22 @@ def _state_of(folder: Path) -> Any:
     try:
         return torch.load(file, weights_only=True)
     except Exception as error:  # a file cut short fails in many ways
-        raise RunError(f"the checkpoint's '{file}' cannot be read ({type(error).__name__}); use an earlier one") from error
+        raise RunError(
+            f"the checkpoint's '{file}' cannot be read ({type(error).__name__}); use an earlier one"
+        ) from error
 
 
 def _must_be_groups(rollouts: Sequence[Rollout], rewards: Sequence[float]) -> None:
     if not rollouts or len(rollouts) != len(rewards):
-        raise RunError(f"trainer.train got {len(rollouts)} rollouts and {len(rewards)} rewards; it needs as many of each")
+        raise RunError(
+            f"trainer.train got {len(rollouts)} rollouts and {len(rewards)} rewards; it needs as many of each"
+        )
+    if not all(map(isfinite, rewards)):
+        raise RunError("trainer.train got a reward that is not finite; mend the scorer")
     if len({r.group for r in rollouts}) == len(rollouts):
-        raise RunError("trainer.train got one answer a prompt, and GRPO compares answers; set engine.group to 2 or more")
+        raise RunError(
+            "trainer.train got one answer a prompt, and GRPO compares answers; set engine.group to 2 or more"
+        )
 
 
 def _checked(numbers: Settings) -> Settings:

@@ -1,0 +1,135 @@
+"""Small real components, and a context that stands for the runtime's: it logs into a dict and hands out folders."""
+
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+if find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+CONF = Path(__file__).parents[2] / "conf"
+TINY = {
+    "name": "tiny",
+    "config": {
+        "model_type": "qwen2",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "tie_word_embeddings": False,
+    },
+    "tokenizer": "digits",
+}
+DIGITS = {"task": "digits", "op": "copy", "length": 3, "batch": 4, "eval_size": 5}
+
+
+class FakeContext:
+    def __init__(self, run_dir, components, seed=0, step=0):
+        self.run_dir, self.components, self.seed, self.step, self.phase = run_dir, components, seed, step, "phase"
+        self.metrics = {}
+
+    def log(self, **metrics):
+        self.metrics |= metrics
+
+    @contextmanager
+    def checkpoint(self):
+        folder = self.run_dir / f"checkpoint-{self.step}"
+        folder.mkdir(parents=True)
+        yield folder
+
+
+class Loop:
+    """Trainer, engine, data and rewards that were built together, and the calls of one GRPO step."""
+
+    def __init__(self, shared, engine, trainer, places):
+        from stepgraph.components.torch import TorchEngine, TorchTrainer
+        from stepgraph.data import Data, Rewards
+
+        of = {"engine": ("engine", "kv"), "trainer": ("policy",)}
+        where = {owner: {name: places[name] for name in names if name in places} for owner, names in of.items()}
+        self.shared = shared
+        self.engine = TorchEngine(shared, places=where["engine"], **engine)
+        self.trainer = TorchTrainer(shared, places=where["trainer"], **trainer)
+        self.data, self.rewards = Data(shared, **shared.data), Rewards(shared)
+        self.prompts = self.data.stream("prompts")
+
+    def ctx(self, seed=0, step=0):
+        return FakeContext(self.shared.run_dir, {"data": self.data, "rewards": self.rewards}, seed, step)
+
+    def sync(self):
+        self.engine.sync(self.ctx(), {"engine": self.trainer.weights("policy")})
+
+    def generate(self, seed=0):
+        return self.engine.generate(self.ctx(seed), prompts=self.prompts)["rollouts"]
+
+    def train(self, rollouts, rewards=None):
+        ctx = self.ctx()
+        scored = self.rewards.score(ctx, rollouts)["rewards"] if rewards is None else rewards
+        self.trainer.train(ctx, rollouts=rollouts, rewards=scored)
+        return ctx.metrics
+
+    def step(self, seed):
+        rollouts = self.generate(seed)
+        metrics = self.train(rollouts)
+        self.sync()
+        return metrics
+
+
+@pytest.fixture
+def shared(tmp_path):
+    from stepgraph.runtime.contract import Shared
+
+    def make(model=TINY, data=DIGITS, seed=0, name="run"):
+        return Shared(model=model, data=data, seed=seed, run_dir=tmp_path / name, devices="cpu")
+
+    return make
+
+
+@pytest.fixture
+def loop(shared):
+    def make(engine=None, trainer=None, places=None, **options):
+        return Loop(shared(**options), {"group": 4, **(engine or {})}, trainer or {}, places or {})
+
+    return make
+
+
+@pytest.fixture
+def weights():
+    """A copy of all the weights of a trainer's policy, or of an engine."""
+
+    def take(component):
+        from stepgraph.components.torch.model import named_weights
+
+        return {name: tensor.detach().clone() for name, tensor in named_weights(component._model).items()}
+
+    return take
+
+
+@pytest.fixture
+def same():
+    """Whether two sets of named tensors are equal to the last bit."""
+
+    def compare(one, other):
+        import torch
+
+        return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+    return compare
+
+
+@pytest.fixture
+def section():
+    """A group's section of the packaged configuration, without its target."""
+
+    def read(group, name):
+        from omegaconf import OmegaConf
+
+        found = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"))
+        return SimpleNamespace(target=found.pop("_target_", None), options=found)
+
+    return read
