@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from stepgraph.compiler.compile import compile as compile
     from stepgraph.compiler.plan import Plan as Plan
     from stepgraph.ir.graph import Graph as Graph
+    from stepgraph.runtime.run import run as run
 
 __version__ = "0.1.0"
 
@@ -18,8 +19,9 @@ _EXPORTS = {
     "Plan": "stepgraph.compiler.plan",
     "compile": "stepgraph.compiler.compile",
     "load": "stepgraph.api",
+    "run": "stepgraph.runtime.run",
 }
-__all__ = ["Graph", "Plan", "__version__", "compile", "load"]
+__all__ = ["Graph", "Plan", "__version__", "compile", "load", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -31,7 +31,11 @@ def load(graph: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -
     for override in sorted(overrides, key=lambda word: not word.lstrip("+").startswith("placement=")):
         apply(sections, override)
     return parse(
-        sections["graph"], sections["placement"], sections["run"], max_staleness=sections["max_staleness"], source=source
+        sections["graph"],
+        sections["placement"],
+        sections["run"],
+        max_staleness=sections["max_staleness"],
+        source=source,
     )
 
 
@@ -47,7 +51,9 @@ def read_graph(graph: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], s
         found = graph_file(str(graph))
         if found is None:
             known = names("graphs")
-            raise ConfigError(f"there is no graph '{graph}'{did_you_mean(str(graph), known)} (known: {', '.join(known)})")
+            raise ConfigError(
+                f"there is no graph '{graph}'{did_you_mean(str(graph), known)} (known: {', '.join(known)})"
+            )
         path = found
     return copied(read_yaml(path)), shown(path.resolve())
 
@@ -92,7 +98,9 @@ def apply(sections: dict[str, Any], override: str) -> None:
         return None
     head, *rest = key.split(".")
     if head not in SECTIONS or (not rest and head != "max_staleness"):
-        raise ConfigError(f"'{key}' has no meaning for a graph{did_you_mean(head, SECTIONS)} (known: {', '.join(SECTIONS)})")
+        raise ConfigError(
+            f"'{key}' has no meaning for a graph{did_you_mean(head, SECTIONS)} (known: {', '.join(SECTIONS)})"
+        )
     return put(sections, [head, *rest], yaml.safe_load(text) if text else None)
 
 

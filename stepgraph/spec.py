@@ -54,7 +54,9 @@ def parse(
     made = Graph(
         name=name,
         resources=resources,
-        keep=parse_places(mapping(graph.get("keep"), "graph.keep"), "graph.keep", (*places, "any"), resources, bang=True),
+        keep=parse_places(
+            mapping(graph.get("keep"), "graph.keep"), "graph.keep", (*places, "any"), resources, bang=True
+        ),
         start=start,
         step=step,
         end=end,
@@ -78,7 +80,9 @@ def known_keys(given: Mapping[str, Any], known: Iterable[str], where: str, error
     """Refuse the first key that nobody reads."""
     for key in given:
         if key not in known:
-            raise error(f"{where} has an unknown key '{key}'{did_you_mean(str(key), known)} (known: {', '.join(known)})")
+            raise error(
+                f"{where} has an unknown key '{key}'{did_you_mean(str(key), known)} (known: {', '.join(known)})"
+            )
 
 
 def mapping(value: Any, where: str) -> Mapping[str, Any]:
@@ -160,7 +164,9 @@ def with_values(resources: dict[str, Resource], phases: tuple[Phase, ...]) -> di
     return found
 
 
-def placed(resources: dict[str, Resource], placement: Mapping[str, Any], places: tuple[str, ...]) -> dict[str, Resource]:
+def placed(
+    resources: dict[str, Resource], placement: Mapping[str, Any], places: tuple[str, ...]
+) -> dict[str, Resource]:
     """Give resources the places and sizes that the placement states. What the graph has no such resource for is skipped:
 
     one placement serves many graphs.
@@ -189,7 +195,9 @@ def parse_placement(given: Mapping[str, Any], resources: Mapping[str, Resource],
         for name in (x, *ys):
             if name not in known:
                 hint = did_you_mean(name, known) or f" (known: {', '.join(known)})"
-                raise GraphError(f"placement.makes_room names '{name}', which is no component or resource of the graph{hint}")
+                raise GraphError(
+                    f"placement.makes_room names '{name}', which is no component or resource of the graph{hint}"
+                )
     capacity = mapping(given.get("capacity"), "placement.capacity")
     for place in capacity:
         one_of(place, places, "placement.capacity")
@@ -204,7 +212,9 @@ def parse_run(given: Mapping[str, Any]) -> Run:
         steps=whole_number(given.get("steps"), "run.steps", none=True, error=ConfigError),
         first=whole_number(given.get("first") or 0, "run.first", error=ConfigError) or 0,
         epochs=whole_number(given.get("epochs"), "run.epochs", none=True, error=ConfigError),
-        steps_per_epoch=whole_number(given.get("steps_per_epoch"), "run.steps_per_epoch", least=1, none=True, error=ConfigError),
+        steps_per_epoch=whole_number(
+            given.get("steps_per_epoch"), "run.steps_per_epoch", least=1, none=True, error=ConfigError
+        ),
     )
 
 
@@ -219,7 +229,9 @@ def parse_phases(given: Mapping[str, Any], title: str) -> list[tuple[Phase, tupl
         if spec is None:
             raise GraphError(f"{where} is empty: say what it uses, or take it out with '~graph.{where}'")
         fields = mapping(spec, where)
-        found.append((parse_phase(name, fields, where), names(fields.get("before"), where), names(fields.get("after"), where)))
+        found.append(
+            (parse_phase(name, fields, where), names(fields.get("before"), where), names(fields.get("after"), where))
+        )
     return found
 
 
@@ -306,7 +318,9 @@ def insert(order: list[Phase], entry: tuple[Phase, tuple[str, ...], tuple[str, .
     low = max((at.index(name) + 1 for name in after), default=0)
     high = min((at.index(name) for name in before), default=len(order))
     if low > high:
-        raise GraphError(f"{title}.{phase.name} is to stand after {list(after)} and before {list(before)}: no such place")
+        raise GraphError(
+            f"{title}.{phase.name} is to stand after {list(after)} and before {list(before)}: no such place"
+        )
     order.insert(low if after else high, phase)
 
 
@@ -315,7 +329,9 @@ def refuse_marks(waiting: list[tuple[Phase, tuple[str, ...], tuple[str, ...]]], 
         for name in (*before, *after):
             if name not in known:
                 hint = did_you_mean(name, known)
-                raise GraphError(f"{title}.{phase.name} is to stand beside '{name}', which is no phase of {title}{hint}")
+                raise GraphError(
+                    f"{title}.{phase.name} is to stand beside '{name}', which is no phase of {title}{hint}"
+                )
     circle = ", ".join(phase.name for phase, _, _ in waiting)
     raise GraphError(f"{title}: {circle} each wait for the place of another: say where one of them stands in the list")
 
@@ -326,7 +342,9 @@ def section(given: Mapping[str, Any], step: tuple[Phase, ...], title: str) -> tu
     return arrange([entry(name, spec, base, title) for name, spec in given.items()], title)
 
 
-def entry(name: str, spec: Any, base: Mapping[str, Phase], title: str) -> tuple[Phase, tuple[str, ...], tuple[str, ...]]:
+def entry(
+    name: str, spec: Any, base: Mapping[str, Phase], title: str
+) -> tuple[Phase, tuple[str, ...], tuple[str, ...]]:
     where = f"{title}.{name}"
     fields = mapping(spec, where)
     if "when" in fields:
@@ -371,7 +389,9 @@ def needs_placed(name: str, where: str, resources: Mapping[str, Resource]) -> No
     if name not in resources:
         raise GraphError(f"{where}: no resource '{name}'{did_you_mean(name, known)} (declare it under graph.resources)")
     if not resources[name].placed:
-        raise GraphError(f"{where}: '{name}' is a {resources[name].kind} and has no place (weights, state and scratch have)")
+        raise GraphError(
+            f"{where}: '{name}' is a {resources[name].kind} and has no place (weights, state and scratch have)"
+        )
 
 
 def check_phase(phase: Phase, title: str, graph: Graph) -> None:
@@ -391,7 +411,9 @@ def check_phase(phase: Phase, title: str, graph: Graph) -> None:
         if target == source:
             raise GraphError(f"{where} copies '{target}' onto itself: name two resources")
         if freed & {target, source}:
-            raise GraphError(f"{where} frees '{(freed & {target, source}).pop()}' and copies it in one phase: make them two phases")
+            raise GraphError(
+                f"{where} frees '{(freed & {target, source}).pop()}' and copies it in one phase: make them two phases"
+            )
 
 
 def needs_contents(name: str, where: str, graph: Graph) -> None:
@@ -419,8 +441,6 @@ def check_gates(graph: Graph) -> None:
         where, when = f"step.{phase.name}.when", phase.when
         if when.epoch_end and graph.run.steps_per_epoch is None:
             raise ConfigError(f"{where}.epoch_end needs the length of an epoch: give run.steps_per_epoch=N")
-        if when.until is not None and when.until < when.start:
-            raise GraphError(f"{where}: the window from {when.start} until {when.until} is empty: make 'until' the larger")
         seen = [phase.name]
         while when.with_ is not None:
             if when.with_ not in gates:

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import hydra
-from hydra.core.config_loader import ConfigLoader
-from hydra.core.global_hydra import GlobalHydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -123,12 +123,11 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in container.items() if key != "hydra"}
 
 
-def _loader() -> ConfigLoader:
-    """Hydra's loader: the running application's, or a new one where none runs (Python callers, a launcher's worker)."""
-    if not GlobalHydra.instance().is_initialized():
-        register()
-        hydra.initialize_config_dir(str(search.packaged()), version_base=VERSION_BASE)
-    return GlobalHydra.instance().config_loader()
+def _loader() -> ConfigLoaderImpl:
+    """A loader of our own. Hydra's ``compose`` would take over the state of the application that we are called from."""
+    hydra.version.setbase(VERSION_BASE)
+    register()
+    return ConfigLoaderImpl(create_config_search_path(str(search.packaged())))
 
 
 def _sweep_folder(arguments: Arguments, stack: ExitStack) -> list[str]:

@@ -78,7 +78,7 @@ def opened(override: str) -> str:
     '~tracker'
     """
     key, _, value = override.lstrip("+").partition("=")
-    if key in GROUPS and value == "null":
+    if key in (*GROUPS, "experiment") and value == "null":
         return f"~{key}"
     return f"++{key}={value}" if key.startswith(OPEN) else override
 

@@ -25,18 +25,23 @@ def graph_of(job: Job) -> Graph:
 
 
 def plan_of(job: Job) -> Plan:
-    """The compiled plan. Warnings go to stderr, or are refused where the configuration is strict."""
-    plan = compile_graph(graph_of(job), passes=tuple(job.config.passes))
-    for warning in plan.warnings:
-        warn(warning, strict=job.config.strict)
+    """The compiled plan, its warnings told."""
+    plan = compiled(graph_of(job), job)
+    warn_of(plan, job)
     return plan
 
 
-def warn(warning: str, *, strict: bool) -> None:
-    """Print a warning; where warnings are errors, raise it."""
-    if strict:
-        raise GraphError(f"{warning} (strict=true makes this warning an error)")
-    print(f"stepgraph: warning: {warning}", file=sys.stderr)
+def compiled(graph: Graph, job: Job, steps: int | None = None, first: int | None = None) -> Plan:
+    """Compile with the passes of the configuration."""
+    return compile_graph(graph, steps=steps, first=first, passes=tuple(job.config.passes))
+
+
+def warn_of(plan: Plan, job: Job) -> None:
+    """Print the plan's warnings on stderr; where the configuration is strict, the first one is an error."""
+    for warning in plan.warnings:
+        if job.config.strict:
+            raise GraphError(f"{warning} (strict=true makes this warning an error)")
+        print(f"stepgraph: warning: {warning}", file=sys.stderr)
 
 
 def run_length(job: Job) -> dict[str, Any]:

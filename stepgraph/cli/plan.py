@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from stepgraph.cli.inputs import plan_of
 from stepgraph.cli.job import Job
@@ -14,27 +14,31 @@ from stepgraph.views.table import plan_text
 
 def plan(job: Job) -> int:
     """Print the plan in the format asked for."""
-    show = _format(job.config.format)
-    print(show(plan_of(job), job))
+    lines = _format(job.config.format)
+    for line in lines(plan_of(job), job):
+        print(line)
     return 0
 
 
-def _format(name: str) -> Callable[[Plan, Job], str]:
+def _format(name: str) -> Lines:
     if name not in FORMATS:
-        raise ConfigError(f"format={name}: no such format{did_you_mean(name, FORMATS)}; formats: {', '.join(FORMATS)}")
+        raise ConfigError(
+            f"format={name}: there is no format '{name}'{did_you_mean(name, FORMATS)} (known: {', '.join(FORMATS)})"
+        )
     return FORMATS[name]
 
 
-def _text(plan: Plan, job: Job) -> str:
-    return plan_text(plan, job.overrides)
+def _text(plan: Plan, job: Job) -> Iterable[str]:
+    return [plan_text(plan, job.overrides)]
 
 
-def _json(plan: Plan, job: Job) -> str:
-    return json.dumps(plan.to_dict(), indent=2)
+def _json(plan: Plan, job: Job) -> Iterable[str]:
+    return [json.dumps(plan.to_dict(), indent=2)]
 
 
-def _calls(plan: Plan, job: Job) -> str:
-    return "\n".join(json.dumps(call) for call in plan.calls())
+def _calls(plan: Plan, job: Job) -> Iterable[str]:
+    return map(json.dumps, plan.iter_calls())
 
 
-FORMATS: dict[str, Callable[[Plan, Job], str]] = {"text": _text, "json": _json, "calls": _calls}
+Lines = Callable[[Plan, Job], Iterable[str]]
+FORMATS: dict[str, Lines] = {"text": _text, "json": _json, "calls": _calls}

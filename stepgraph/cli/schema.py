@@ -23,8 +23,6 @@ class RunSection:
     steps_per_epoch: int | None = None
     seed: int = 0
     dir: str | None = None
-    extend: bool = False
-    force: bool = False
 
 
 @dataclass

@@ -95,41 +95,42 @@ def check(expanded: Expanded, state: State, label_of: Callable[[Shape], int]) ->
 
 def walk(layout: Layout, kind: Kind, state: State, rooms: Rooms) -> tuple[Shape, State]:
     """One step of the walk."""
-    places, have, maybe = state.places, state.have, state.maybe
     ops = []
     for op in kind.ops:
-        if places & ~op.needs:
-            raise unmet(layout, op, places)
-        missing = op.reads & ~(have | maybe if op.may else have)
-        if missing:
-            raise RefusedError(op, "empty", layout.cell_name(missing.bit_length() - 1))
-        ops.append(rooms.bound(op, places) if op.asks else op)
-        places, have = moved(layout, op, places, have)
-        if places & ~op.held:
-            raise freed(layout, op, places)
-        for copy in op.copies:
-            if not have & copy.source:
-                raise RefusedError(op, "empty", layout.cell_name(copy.source.bit_length() - 1))
-            if places & ~copy.held:
-                raise freed(layout, op, places, copy.held)
-            have |= copy.target if not op.may else 0
-        if op.values & (have | maybe):
-            raise RefusedError(op, "twice", layout.cell_name((op.values & (have | maybe)).bit_length() - 1))
-        have, maybe = (have, maybe | op.makes & ~have) if op.may else (have | op.makes, maybe & ~op.makes)
+        enter(layout, op, state)
+        ops.append(rooms.bound(op, state.places) if op.asks else op)
+        state = leave(layout, op, state)
     if kind.title == "step":
-        have, maybe = layout.shift(have), layout.shift(maybe)
-    return Shape(kind.title, tuple(ops), kind.due), State(places, have, maybe)
+        state = State(state.places, layout.shift(state.have), layout.shift(state.maybe))
+    return Shape(kind.title, tuple(ops), kind.due), state
 
 
-def moved(layout: Layout, op: Op, places: int, have: int) -> tuple[int, int]:
-    """Places and contents after the moves of one phase."""
-    for move in op.moves:
-        if move.frees:
-            if not op.handoff and not op.may and places & move.field == move.bit:
-                raise RefusedError(op, "double", layout.placed[move.at])
-            have &= ~move.cell
-        places = places | move.bit if op.may else places & ~move.field | move.bit
-    return places, have
+def enter(layout: Layout, op: Op, state: State) -> None:
+    """Refuse a phase whose needs do not hold, or that takes what is not there."""
+    if state.places & ~op.needs:
+        raise RefusedError(op, "place", layout.at(state.places & ~op.needs), op.needs)
+    missing = op.reads & ~(state.have | state.maybe if op.may else state.have)
+    if missing:
+        raise RefusedError(op, "empty", layout.cell_name(missing))
+
+
+def leave(layout: Layout, op: Op, state: State) -> State:
+    """The state after a phase, unless it frees twice, copies what is not there, or gives contents to what is freed."""
+    freed = 0 if op.handoff or op.may else sum(move.bit for move in op.moves if move.frees)
+    if state.places & freed:
+        raise RefusedError(op, "double", layout.at(state.places & freed))
+    places, have = op.put(state.places, op.parts), state.have & ~op.frees(op.parts)
+    for copy in op.copies:
+        if not have & copy.source:
+            raise RefusedError(op, "empty", layout.cell_name(copy.source))
+        have |= 0 if op.may else copy.target
+    if places & ~op.holding(op.parts):
+        raise RefusedError(op, "freed", layout.at(places & ~op.holding(op.parts)))
+    if op.values & (have | state.maybe):
+        raise RefusedError(op, "twice", layout.cell_name(op.values & (have | state.maybe)))
+    if op.may:
+        return State(places, have, state.maybe | op.makes & ~have)
+    return State(places, have | op.makes, state.maybe & ~op.makes)
 
 
 class Rooms:
@@ -160,18 +161,6 @@ class Rooms:
 
 
 # ---- errors --------------------------------------------------------------------------------------------------------
-
-
-def unmet(layout: Layout, op: Op, places: int) -> RefusedError:
-    wrong = places & ~op.needs
-    name = next(name for name in layout.placed if wrong & layout.fields[name])
-    return RefusedError(op, "place", name, op.needs & layout.fields[name])
-
-
-def freed(layout: Layout, op: Op, places: int, held: int | None = None) -> RefusedError:
-    wrong = places & ~(op.held if held is None else held)
-    name = next(name for name in layout.placed if wrong & layout.fields[name])
-    return RefusedError(op, "freed", name)
 
 
 def refusal(expanded: Expanded, transfer: Callable[[int, int], tuple[int, int]], state: int) -> GraphError:
@@ -266,7 +255,7 @@ class Story:
         cure = f"let {' or '.join(givers)} run before it" if givers else f"add a phase that copies or writes {name}"
         at = self.graph.resources[name].at
         start = "" if lost or at != "none" or givers else f", or start with placement.at.{name}=host"
-        entry = f" (an entry under graph.start does so once, before the first step)" if self.at <= 1 and givers else ""
+        entry = " (an entry under graph.start does so once, before the first step)" if self.at <= 1 and givers else ""
         return f"takes {name}, {cause}: {cure}{entry}{start}"
 
     def empty_value(self, name: str, op: Op) -> str:
@@ -292,7 +281,9 @@ class Story:
         name = refused.resource
         writers = [p.name for p in self.graph.step if name in p.writes]
         others = [w for w in writers if w != refused.op.name] or writers
-        return f"writes {name}, which {others[0]} writes too: a value has one writer a step; let one of them use 'updates'"
+        return (
+            f"writes {name}, which {others[0]} writes too: a value has one writer a step; let one of them use 'updates'"
+        )
 
     def double(self, refused: RefusedError) -> str:
         name = refused.resource

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stepgraph.compiler import check, dead, room, settled, staleness
-from stepgraph.compiler.check import Shape, State, Table
+from stepgraph.compiler.check import Shape, Table
 from stepgraph.compiler.dead import Wants
 from stepgraph.compiler.expand import Expanded, expand
 from stepgraph.compiler.least import least, plain
-from stepgraph.compiler.lower import Layout
 from stepgraph.compiler.plan import Plan
 from stepgraph.compiler.seq import Seq, labels, relabel, scan, spans
 from stepgraph.compiler.settled import Facts
@@ -35,7 +34,7 @@ class Done:
     facts: Facts
 
 
-def compile(  # noqa: A001 - the word of the field
+def compile(
     graph: Graph,
     steps: int | None = None,
     first: int | None = None,

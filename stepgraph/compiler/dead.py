@@ -25,7 +25,8 @@ class Wants:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The result for one step: what is kept of each phase, what was wanted right after its moves, and before the step."""
+    """The result for one step: what is kept of each phase, the places wanted right after its moves,
+    and what is wanted before the step."""
 
     kept: tuple[int, ...]
     wanted: tuple[int, ...]
@@ -49,40 +50,31 @@ def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) 
     places, cells = after.places, after.cells
     new, wanted = list(kept), [places] * len(ops)
     for i in range(len(ops) - 1, -1, -1):
-        op, keep = ops[i], kept[i]
-        wanted[i] = places
-        if keep == GONE:
-            continue
-        if op.removable and drop:
-            keep = new[i] = missed(op, keep, places, cells)
-            if keep == GONE:
-                continue
-        if not op.may:
-            cells &= ~op.kills
-        places &= op.held
-        for copy in op.copies:
-            if keep & copy.part:
-                cells = (cells | copy.source) if op.may else (cells & ~copy.target | copy.source)
-                places &= copy.held
-        wanted[i] = places
-        if op.moves:
-            places, cells = unmove(op, keep, places, cells)
-        places &= op.needs & op.room
-        cells |= op.reads
+        op = ops[i]
+        if drop and op.removable and new[i] != GONE:
+            new[i] = missed(op, new[i], places, cells)
+        wanted[i] = places if new[i] == GONE else places & op.holding(new[i])
+        if new[i] != GONE:
+            places, cells = before(op, new[i], wanted[i], cells)
     return Swept(tuple(new), tuple(wanted), Wants(places, cells))
 
 
-def unmove(op: Op, keep: int, places: int, cells: int) -> tuple[int, int]:
-    """Before a move, the moved thing may be anywhere; freeing it makes its contents unwanted."""
-    room = -1
-    for move in op.moves:
-        if keep & move.part:
-            room &= move.room
-            if not op.may:
+def before(op: Op, keep: int, places: int, cells: int) -> tuple[int, int]:
+    """What is wanted before a phase that is kept. What it makes, copies or moves was not wanted before; what may fire
+    kills nothing."""
+    if not op.may:
+        cells &= ~op.kills
+        for copy in op.copies:
+            if keep & copy.part:
+                cells &= ~copy.target
+        cells &= ~op.frees(keep)
+        for move in op.moves:
+            if keep & move.part:
                 places |= move.field
-                if move.frees:
-                    cells &= ~move.cell
-    return places & room, cells
+    for copy in op.copies:
+        if keep & copy.part:
+            cells |= copy.source
+    return places & op.entry(keep), cells | op.reads
 
 
 def missed(op: Op, keep: int, places: int, cells: int) -> int:

@@ -35,7 +35,12 @@ def document(plan: Plan) -> dict[str, Any]:
 
 def variant(one: Variant) -> dict[str, Any]:
     steps = [{"from": first, "to": last, "every": stride} for first, last, stride in one.spans]
-    return {"id": one.id, "steps": steps, "phases": [planned(p) for p in one.phases], "pruned": [gone(p) for p in one.pruned]}
+    return {
+        "id": one.id,
+        "steps": steps,
+        "phases": [planned(p) for p in one.phases],
+        "pruned": [gone(p) for p in one.pruned],
+    }
 
 
 def outside(step: CompiledStep) -> dict[str, Any]:
@@ -55,7 +60,14 @@ def planned(one: Planned) -> dict[str, Any]:
         "ahead": phase.ahead,
         "doc": phase.doc,
     }
-    head = {"name": one.name, "kind": one.kind, "use": one.use, "after": list(one.after), "why": one.why, "layer": one.layer}
+    head = {
+        "name": one.name,
+        "kind": one.kind,
+        "use": one.use,
+        "after": list(one.after),
+        "why": one.why,
+        "layer": one.layer,
+    }
     return head | {word: value for word, value in said.items() if value}
 
 

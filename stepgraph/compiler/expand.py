@@ -121,7 +121,9 @@ def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset()) -> 
             kinds.append(lowered.kind(mask))
         return found
 
-    steps = schedule([(1 << 2 * i, 2 << 2 * i, p.ahead, gates[p.name]) for i, p in enumerate(graph.step)], first, total, kind)
+    steps = schedule(
+        [(1 << 2 * i, 2 << 2 * i, p.ahead, gates[p.name]) for i, p in enumerate(graph.step)], first, total, kind
+    )
     return Expanded(layout, tuple(kinds), (0, *steps, 1), first, total, gates)
 
 
@@ -201,7 +203,9 @@ def moved(beat: Beat, ahead: int) -> Beat:
     return Beat(beat.start - ahead, beat.until - ahead, beat.period, (beat.offset - ahead) % beat.period)
 
 
-def stretch(low: int, high: int, active: list[tuple[Beat, int]], marks: dict[int, int], steps: list[int], kind: KindOf) -> list[Node]:
+def stretch(
+    low: int, high: int, active: list[tuple[Beat, int]], marks: dict[int, int], steps: list[int], kind: KindOf
+) -> list[Node]:
     """One stretch in which the same beats go on, with single steps marked in it."""
     always = sum({bit for beat, bit in active if beat.period == 1})
     beats = [(beat, bit) for beat, bit in active if beat.period > 1]

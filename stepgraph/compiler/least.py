@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from stepgraph.compiler.check import Shape, Table
 from stepgraph.compiler.dead import GONE, Wants
-from stepgraph.compiler.lower import Layout, Op
+from stepgraph.compiler.lower import Layout, Op, bits_of
 from stepgraph.compiler.seq import Seq, scan
 from stepgraph.compiler.settled import Facts, Tokens
 
@@ -95,7 +95,9 @@ def finish(front: Front, wants: Wants) -> Spot | None:
 
     def good(spot: Spot) -> bool:
         places, tokens = spot
-        same = all(a == b for cell, (a, b) in enumerate(zip(tokens, front.declared, strict=True)) if wants.cells >> cell & 1)
+        same = all(
+            a == b for cell, (a, b) in enumerate(zip(tokens, front.declared, strict=True)) if wants.cells >> cell & 1
+        )
         return not places & ~wants.places and same
 
     return min((entry for entry in front.costs if good(entry[0])), key=lambda entry: entry[1], default=(None, 0))[0]
@@ -116,9 +118,8 @@ def advance(shape: Shape, kept: tuple[int, ...], front: Front) -> tuple[Front, d
     ways = {spot: Way(cost, spot, ()) for spot, cost in front.costs}
     for op, keep in zip(shape.ops, kept, strict=True):
         removed = keep == GONE and not op.handoff
-        made = op.makes if not removed else 0
-        fresh += made.bit_count()
-        news = {cell: fresh - i for i, cell in enumerate(cells_of(made, len(declared)))}
+        news = {cell: fresh + i for i, cell in enumerate(() if removed else op.lasting)}
+        fresh += len(news)
         before = tuple(declared)
         follow(declared, op, news, removed)
         ways = through(op, ways, before, frozenset(declared), news, removed)
@@ -127,19 +128,14 @@ def advance(shape: Shape, kept: tuple[int, ...], front: Front) -> tuple[Front, d
     return settle(declared, ways)
 
 
-def cells_of(mask: int, count: int) -> list[int]:
-    return [cell for cell in range(count) if mask >> cell & 1]
-
-
 def follow(declared: list[int], op: Op, news: dict[int, int], removed: bool) -> None:
     """What the declared list has after this phase."""
     if removed:
         return
-    for move in op.moves:
-        if move.frees and move.cell:
-            declared[move.cell.bit_length() - 1] = 0
+    for cell in bits_of(op.frees(op.parts)):
+        declared[cell] = 0
     for copy in op.copies:
-        declared[copy.target.bit_length() - 1] = declared[copy.source.bit_length() - 1]
+        declared[copy.to] = declared[copy.of]
     for cell, token in news.items():
         declared[cell] = token
 
@@ -171,7 +167,7 @@ def sees(op: Op, tokens: Tokens, declared: Tokens) -> bool:
     taken = op.reads
     for copy in op.copies:
         taken |= copy.source
-    return all(tokens[cell] == declared[cell] for cell in cells_of(taken, len(tokens)))
+    return all(tokens[cell] == declared[cell] for cell in bits_of(taken) if cell < len(tokens))
 
 
 def choices(op: Op) -> Iterator[int]:
@@ -190,24 +186,18 @@ def passed(op: Op, keep: int, places: int, tokens: Tokens, news: dict[int, int])
     """The spot after one phase with the parts ``keep``, or ``None`` where it cannot run or an observer would tell."""
     if keep == GONE:
         return places, tokens
-    if places & ~(op.needs & op.room):
+    if places & ~op.entry(keep):
         return None
-    have = list(tokens)
-    taken = [move for move in op.moves if keep & move.part]
-    if any(places & ~move.room for move in taken):
+    places, have = op.put(places, keep), list(tokens)
+    if places & ~op.holding(keep):
         return None
-    for move in taken:
-        places = places & ~move.field | move.bit
-        if move.frees and move.cell:
-            have[move.cell.bit_length() - 1] = 0
-    if places & ~op.held:
-        return None
+    for cell in bits_of(op.frees(keep)):
+        have[cell] = 0
     for copy in op.copies:
         if keep & copy.part:
-            source = have[copy.source.bit_length() - 1]
-            if places & ~copy.held or not source:
+            if not have[copy.of]:
                 return None
-            have[copy.target.bit_length() - 1] = source
+            have[copy.to] = have[copy.of]
     for cell, token in news.items():
         have[cell] = token
     return places, tuple(have)

@@ -1,8 +1,9 @@
 """From names to bits: what a phase does, as integers that the sweeps can combine in one operation.
 
-Places of all resources share one integer, a field of one bit a place for each resource: a *need* is the set of places it
-accepts, so that a conjunction of needs is ``&``, and a resource whose place is not known is a field with several bits.
-Contents share another integer, one bit a *cell*: a weight, a state, a stream, or a value in the step it is made for.
+Places of all resources share one integer, a field of one bit a place for each resource: a *need* is the set of places
+it accepts, so that a conjunction of needs is ``&``, and a resource whose place is not known is a field with several
+bits. Contents share another integer, one bit a *cell*: a weight, a state, a stream, or a value in the step it is made
+for.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """One part of a phase: cell ``target`` takes the contents of cell ``source``; neither may be freed (``held``)."""
+    """One part of a phase: cell ``to`` takes the contents of cell ``of``; neither may be freed (``held``)."""
 
+    to: int
+    of: int
     target: int
     source: int
     part: int
@@ -46,7 +49,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """A phase in one scope; one object each, so that sweeps compare them by identity. ``needs`` and ``room`` are packed place sets (all ones where anything goes).
+    """A phase in one scope; one object each, so that sweeps compare them by identity.
+
+    ``needs``, ``room`` and ``held`` are packed place sets, all ones where anything goes. ``keep`` in the methods are the
+    bits of the parts that remain.
 
     ``needs`` must hold whenever the phase runs; of work it includes what the placement adds. ``room`` is what the
     placement adds to a handoff, and holds wherever the declared list meets it. ``held`` must hold after the moves.
@@ -70,6 +76,38 @@ class Op:
     copies: tuple[Copy, ...]
     parts: int
     asks: bool
+    lasting: tuple[int, ...]
+
+    def put(self, places: int, keep: int) -> int:
+        """The places after its moves; of a phase that may not run, both the old and the new."""
+        for move in self.moves:
+            if keep & move.part:
+                places = places | move.bit if self.may else places & ~move.field | move.bit
+        return places
+
+    def frees(self, keep: int) -> int:
+        """The cells whose contents its moves lose."""
+        cells = 0
+        for move in self.moves:
+            if move.frees and keep & move.part:
+                cells |= move.cell
+        return cells
+
+    def entry(self, keep: int) -> int:
+        """The places it asks for at entry: its own needs, and room for itself and for what it puts on the device."""
+        asked = self.needs & self.room
+        for move in self.moves:
+            if keep & move.part:
+                asked &= move.room
+        return asked
+
+    def holding(self, keep: int) -> int:
+        """The places it asks for once its moves are made: nothing that it writes or copies may be freed."""
+        asked = self.held
+        for copy in self.copies:
+            if keep & copy.part:
+                asked &= copy.held
+        return asked
 
 
 class Layout:
@@ -132,9 +170,13 @@ class Layout:
             return self.cells[name, scope]
         return self.cells.get((name, ""))
 
-    def cell_name(self, cell: int) -> str:
-        """The resource of a cell."""
-        return next(name for (name, _), at in self.cells.items() if at == cell)
+    def cell_name(self, mask: int) -> str:
+        """The resource of the first cell in a mask."""
+        return next(name for (name, _), at in self.cells.items() if mask >> at & 1)
+
+    def at(self, places: int) -> str:
+        """The first resource with a bit in a packed set."""
+        return next(name for name in self.placed if places & self.fields[name])
 
     def members(self, name: str) -> tuple[str, ...]:
         """The placed resources that a placement means by a component or a resource."""
@@ -203,6 +245,7 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         moves=moves,
         copies=copies,
         parts=(1 << len(moves) + len(copies)) - 1,
+        lasting=bits_of(made & layout.lasting),
         asks=(phase.handoff and room != layout.ones) or any(move.room != layout.ones for move in moves),
     )
 
@@ -242,6 +285,15 @@ def cells(layout: Layout, names: Iterable[str], scope: Scope) -> int:
     return found
 
 
+def bits_of(mask: int) -> tuple[int, ...]:
+    """The numbers of the bits of a mask."""
+    found = []
+    while mask:
+        found.append(mask.bit_length() - 1)
+        mask ^= 1 << found[-1]
+    return tuple(found)
+
+
 def lower_move(layout: Layout, name: str, place: str, part: int, own: dict[str, str]) -> Move:
     cell = layout.cells.get((name, ""))
     return Move(
@@ -258,4 +310,4 @@ def lower_move(layout: Layout, name: str, place: str, part: int, own: dict[str, 
 
 def lower_copy(layout: Layout, pair: tuple[str, str], part: int) -> Copy:
     target, source = (layout.cells[name, ""] for name in pair)
-    return Copy(1 << target, 1 << source, 1 << part, held(layout, pair))
+    return Copy(target, source, 1 << target, 1 << source, 1 << part, held(layout, pair))

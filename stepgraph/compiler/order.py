@@ -7,14 +7,14 @@ put there waits for what the declared list took off before, so that no legal ord
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepgraph.compiler.dead import GONE
-from stepgraph.compiler.lower import Layout, Op
+from stepgraph.compiler.lower import Layout, Op, bits_of
 
 PREVIOUS = "@previous"
-Key = Hashable
+Key = tuple[int, int | str]
 Names = frozenset[str]
 
 
@@ -40,30 +40,18 @@ class Touch:
 
 def touch(layout: Layout, op: Op, keep: int) -> Touch:
     """The keys of a phase: ``(0, cell)`` contents, ``(1, field)`` places, ``(2, sink)``, ``(3, component)``."""
-    reads, writes = bits(op.reads), bits(op.makes)
-    places = spread(layout, op.needs & op.held & op.room)
-    moved: set[int] = set()
-    puts = releases = False
+    reads, writes = op.reads, op.makes | op.frees(keep)
     for copy in op.copies:
         if keep & copy.part:
-            reads |= bits(copy.source)
-            writes |= bits(copy.target)
-            places |= spread(layout, copy.held)
-    for move in op.moves:
-        if keep & move.part:
-            moved.add(move.at)
-            places |= spread(layout, move.room)
-            writes |= bits(move.cell if move.frees else 0)
-            puts, releases = puts or move.puts, releases or not move.puts
-    sinks = {(2, name) for name in op.phase.writes if layout.graph.resources[name].kind == "sink"}
-    component = {(3, op.phase.component)} if op.phase.component else set()
-    taken = {(0, cell) for cell in reads} | {(1, at) for at in places}
-    given = {(0, cell) for cell in writes} | {(1, at) for at in moved} | sinks | component
-    return Touch(frozenset(taken), frozenset(given), puts, releases)
-
-
-def bits(mask: int) -> set[int]:
-    return {i for i in range(mask.bit_length()) if mask >> i & 1}
+            reads, writes = reads | copy.source, writes | copy.target
+    moves = [move for move in op.moves if keep & move.part]
+    places = spread(layout, op.entry(keep) & op.holding(keep))
+    taken = {(0, cell) for cell in bits_of(reads)} | {(1, at) for at in places}
+    given: set[Key] = {(0, cell) for cell in bits_of(writes)} | {(1, move.at) for move in moves}
+    given |= {(2, name) for name in op.phase.writes if layout.graph.resources[name].kind == "sink"}
+    given |= {(3, op.phase.component)} if op.phase.component else set()
+    puts = any(move.puts for move in moves)
+    return Touch(frozenset(taken), frozenset(given), puts, releases=any(not move.puts for move in moves))
 
 
 def spread(layout: Layout, mask: int) -> set[int]:
@@ -72,8 +60,10 @@ def spread(layout: Layout, mask: int) -> set[int]:
     return {i for i, name in enumerate(layout.placed) if missing & layout.fields[name]}
 
 
-def order(layout: Layout, ops: Iterable[Op], kept: Iterable[int], trace: Trace, step: bool) -> tuple[tuple[tuple[str, ...], ...], Trace]:
-    """Give every kept phase what it waits for, each hop that another implies left out, and the trace for the next step."""
+def order(
+    layout: Layout, ops: Iterable[Op], kept: Iterable[int], trace: Trace, step: bool
+) -> tuple[tuple[tuple[str, ...], ...], Trace]:
+    """Give every kept phase what it waits for, what another implies left out; and the trace for the next step."""
     writers = {key: mark(names) for key, names in trace.writers}
     readers = {key: mark(names) for key, names in trace.readers}
     ancestors = {name + PREVIOUS: mark(found) for name, found in trace.ancestors}
@@ -109,7 +99,11 @@ def mark(names: Names) -> Names:
 def age(names: Iterable[str], ran: Iterable[str]) -> Names:
     """The names as the next step will call them; an earlier run of what ran again is covered by the later one."""
     now = set(ran)
-    return frozenset(name.removesuffix(PREVIOUS) for name in names if not (name.endswith(PREVIOUS) and name.removesuffix(PREVIOUS) in now))
+    return frozenset(
+        name.removesuffix(PREVIOUS)
+        for name in names
+        if not (name.endswith(PREVIOUS) and name.removesuffix(PREVIOUS) in now)
+    )
 
 
 def ages(ancestors: dict[str, Names]) -> tuple[tuple[str, Names], ...]:
@@ -121,17 +115,18 @@ def ages(ancestors: dict[str, Names]) -> tuple[tuple[str, Names], ...]:
 
 def aged(layout: Layout, table: dict[Key, Names], step: bool) -> tuple[tuple[Key, Names], ...]:
     """The table with the keys of values renamed for the next step, and those of finished steps gone."""
-    found: dict[Key, Names] = {}
-    for key, names in table.items():
-        kind, which = key  # type: ignore[misc]
-        if kind == 0 and step:
-            cells = layout.shift(1 << which)
-            if not cells:
-                continue
-            key = (0, cells.bit_length() - 1)
-        if names:
-            found[key] = frozenset(name.removesuffix(PREVIOUS) for name in names)
-    return tuple(sorted(found.items(), key=lambda item: (item[0][0], str(item[0][1]))))  # type: ignore[index]
+    found = {later(layout, key) if step else key: names for key, names in table.items() if names}
+    named = {key: frozenset(name.removesuffix(PREVIOUS) for name in names) for key, names in found.items() if key}
+    return tuple(sorted(named.items(), key=lambda item: (item[0][0], str(item[0][1]))))
+
+
+def later(layout: Layout, key: Key) -> Key | None:
+    """A key as the next step names it; the value of a finished step has none."""
+    kind, which = key
+    if kind or not isinstance(which, int):
+        return key
+    cells = layout.shift(1 << which)
+    return (0, cells.bit_length() - 1) if cells else None
 
 
 def layers(names: list[str], after: list[tuple[str, ...]]) -> list[int]:

@@ -132,7 +132,9 @@ class Plan:
     def _content(self, number: int) -> tuple[tuple[Planned, ...], tuple[Pruned, ...]]:
         label, at = self._samples[number]
         done = self.done[label]
-        kept = [(i, op, keep) for i, (op, keep) in enumerate(zip(done.shape.ops, done.kept, strict=True)) if keep != GONE]
+        kept = [
+            (i, op, keep) for i, (op, keep) in enumerate(zip(done.shape.ops, done.kept, strict=True)) if keep != GONE
+        ]
         waits = [tuple(sorted(names, key=lambda n: ("@" in n, n))) for names in self._waits.get(number, [])]
         depth = layers([op.name for _, op, _ in kept], waits)
         phases = tuple(
@@ -146,7 +148,11 @@ class Plan:
         return Planned(
             phase=op.phase,
             needs=needs(self.layout, op, keep),
-            moves={self.layout.placed[m.at]: place for m, (_, place) in zip(op.moves, op.phase.moves, strict=True) if keep & m.part},
+            moves={
+                self.layout.placed[m.at]: place
+                for m, (_, place) in zip(op.moves, op.phase.moves, strict=True)
+                if keep & m.part
+            },
             copies={pair[0]: pair[1] for c, pair in zip(op.copies, op.phase.copies, strict=True) if keep & c.part},
             after=after,
             why=why,
@@ -167,7 +173,9 @@ class Plan:
 
     def _variant(self, number: int, given: list[tuple[int, int, int]]) -> Variant:
         merged = merge(given)
-        return Variant(number, merged, sum((last - first) // stride + 1 for first, last, stride in merged), *self._content(number))
+        return Variant(
+            number, merged, sum((last - first) // stride + 1 for first, last, stride in merged), *self._content(number)
+        )
 
     # ---- documents
 
@@ -241,10 +249,7 @@ class Plan:
 def needs(layout: Layout, op: Op, keep: int) -> dict[str, str]:
     """The needs of a phase in words: its own, then what the placement adds to what remains of it."""
     found = dict(op.phase.needs)
-    mask = op.needs if not op.handoff else op.room
-    for move in op.moves:
-        if keep & move.part:
-            mask &= move.room
+    mask = op.entry(keep)
     for name in layout.placed:
         if name not in found and not mask & layout.bit(name, "device"):
             found[name] = "!device"
@@ -265,14 +270,18 @@ def call(layout: Layout, op: Op, keep: int) -> dict[str, Any]:
         "copies": copies,
         "whole": phase.whole,
     }
-    return {"phase": phase.name, "kind": phase.kind, "use": phase.use, **{word: said for word, said in words.items() if said}}
+    return {
+        "phase": phase.name,
+        "kind": phase.kind,
+        "use": phase.use,
+        **{word: said for word, said in words.items() if said},
+    }
 
 
 def merge(given: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
     """Join ranges that follow each other; single steps join their neighbours where they fit."""
     out: list[tuple[int, int, int]] = []
-    for first, last, stride in sorted(given):
-        stride = 1 if first == last else stride
+    for first, last, stride in sorted((a, b, 1 if a == b else stride) for a, b, stride in given):
         if out and out[-1][2] == stride == 1 and out[-1][1] + 1 == first:
             out[-1] = (out[-1][0], last, 1)
         else:

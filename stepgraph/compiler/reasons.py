@@ -34,7 +34,11 @@ def kept_key(done: Done) -> tuple[object, ...]:
 
 def codes(layout: Layout, done: Done) -> tuple[tuple[str, str], ...]:
     """The phases of a step that do not run, each with its code."""
-    found = [(phase.name, "not_due" if phase.enabled else "disabled") for phase in declared(layout.graph, done) if phase.name not in done.shape.due]
+    found = [
+        (phase.name, "not_due" if phase.enabled else "disabled")
+        for phase in declared(layout.graph, done)
+        if phase.name not in done.shape.due
+    ]
     gone = [i for i, keep in enumerate(done.kept) if keep == GONE]
     return tuple(found + [(done.shape.ops[i].name, code(layout, done, i)) for i in gone])
 
@@ -48,7 +52,7 @@ def code(layout: Layout, done: Done, i: int) -> str:
     op = done.shape.ops[i]
     facts = before(done, i)
     wanted = done.wanted[i] | layout.none
-    found = {part_code(done, i, wanted, facts, part) for part in (*op.moves, *op.copies)} or {"no_consumer"}
+    found = {part_code(done, i, wanted, facts, part) for part in parts_of(op)} or {"no_consumer"}
     for one in ("same_contents", "already_there", "only_feeds_pruned", "no_consumer"):
         if one in found:
             return one
@@ -63,14 +67,20 @@ def before(done: Done, i: int) -> Facts:
 def part_code(done: Done, i: int, wanted: int, facts: Facts, part: Move | Copy) -> str:
     """Why one part went. That a thing must not be freed is no reason to move it: ``wanted`` has ``none`` in it."""
     if isinstance(part, Copy):
-        source, target = facts.tokens[part.source.bit_length() - 1], facts.tokens[part.target.bit_length() - 1]
-        if source and source == target:
+        if facts.tokens[part.of] and facts.tokens[part.of] == facts.tokens[part.to]:
             return "same_contents"
-    elif facts.places & part.field == part.bit:
-        return "already_there"
-    elif done.wanted[i] & part.bit and wanted & part.field != part.field and not facts.places & part.field & ~wanted:
+    elif facts.places & part.field == part.bit or serves(done.wanted[i], wanted, facts.places, part):
         return "already_there"
     return "only_feeds_pruned" if feeds_pruned(done, i, part) else "no_consumer"
+
+
+def serves(asked: int, wanted: int, places: int, move: Move) -> bool:
+    """Whether somebody wants the move's place, and where the thing is does as well."""
+    return bool(asked & move.bit) and wanted & move.field != move.field and not places & move.field & ~wanted
+
+
+def parts_of(op: Op) -> tuple[Move | Copy, ...]:
+    return (*op.moves, *op.copies)
 
 
 def feeds_pruned(done: Done, i: int, part: Move | Copy) -> str:
@@ -87,12 +97,7 @@ def consumes(op: Op, keep: int, part: Move | Copy) -> bool:
     """Whether a phase wants what a part of an earlier one gives: a place, or contents."""
     if isinstance(part, Copy):
         return bool(op.reads & part.target) or any(keep & c.part and c.source == part.target for c in op.copies)
-    asked = op.needs & op.room & op.held
-    for move in op.moves:
-        asked &= move.room if keep & move.part else -1
-    for copy in op.copies:
-        asked &= copy.held if keep & copy.part else -1
-    return asked & part.field != part.field
+    return (op.entry(keep) & op.holding(keep)) & part.field != part.field
 
 
 def redefines(op: Op, keep: int, part: Move | Copy) -> bool:
@@ -108,7 +113,7 @@ def why(plan: Plan, at: int, i: int) -> str:
     op, keep = done.shape.ops[i], done.kept[i]
     if not op.handoff:
         return "work"
-    open_parts = [part for part in (*op.moves, *op.copies) if keep & part.part]
+    open_parts = [part for part in parts_of(op) if keep & part.part]
     for ahead, other, kept in later(plan, at, i):
         if any(consumes(other, kept, part) for part in open_parts):
             return f"{'next_step' if ahead else 'feeds'}:{other.name}"
@@ -142,7 +147,9 @@ def tell(plan: Plan, done: Done, at: int, phase: Phase, kind: str) -> Pruned:
     if kind == "not_due":
         return Pruned(phase.name, kind, not_due(plan, phase, step), toggle(phase, step, plan.steps))
     i = next(i for i, op in enumerate(done.shape.ops) if op.name == phase.name and done.kept[i] == GONE)
-    return Pruned(phase.name, kind, reason(plan, done, i, kind), kept_if(plan, at, phase), dict(phase.moves), dict(phase.copies))
+    return Pruned(
+        phase.name, kind, reason(plan, done, i, kind), kept_if(plan, at, phase), dict(phase.moves), dict(phase.copies)
+    )
 
 
 def not_due(plan: Plan, phase: Phase, step: int) -> str:
@@ -152,7 +159,9 @@ def not_due(plan: Plan, phase: Phase, step: int) -> str:
     following = next((k for k in span if gate.fires(k)), None)
     if phase.ahead and step + phase.ahead >= plan.steps:
         return f"not due: runs {phase.ahead} ahead, and the run ends"
-    return f"not due: {said(phase.when)}; " + ("not again in this run" if following is None else f"next in step {following}")
+    return f"not due: {said(phase.when)}; " + (
+        "not again in this run" if following is None else f"next in step {following}"
+    )
 
 
 def said(when: When) -> str:
@@ -186,10 +195,11 @@ def reason(plan: Plan, done: Done, i: int, kind: str) -> str:
         facts = before(done, i)
         stays = {m.at: facts.places & m.field != m.bit for m in op.moves}
         return ", ".join(
-            f"{name} may stay where it is" if stays[plan.layout.index[name]] else f"{name} is at {place}" for name, place in moved.items()
+            f"{name} may stay where it is" if stays[plan.layout.index[name]] else f"{name} is at {place}"
+            for name, place in moved.items()
         )
     if kind == "only_feeds_pruned":
-        names = {feeds_pruned(done, i, part) for part in (*op.moves, *op.copies)} - {""}
+        names = {feeds_pruned(done, i, part) for part in parts_of(op)} - {""}
         return f"only {', '.join(sorted(names))} wanted it, and that is pruned"
     what = [f"needs {name} at {place}" for name, place in moved.items()] + [f"reads {target}" for target in copied]
     what += [f"reads {name}" for name in (*op.phase.writes, *op.phase.updates)]

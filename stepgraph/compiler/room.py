@@ -1,4 +1,4 @@
-"""How much is on the device, and on the host, at each moment of a run; and the order that would fit where it is too much.
+"""How much is on the device, and on the host, at each moment of a run; and the order that fits where it is too much.
 
 A resource counts with its size where it is. The compiler never inserts or reorders a handoff: where a run does not fit
 it is refused, with both numbers, and with the order of the same handoffs that does fit, if there is one.
@@ -38,15 +38,8 @@ def moments(done: Done) -> Iterator[Moment]:
     yield Moment(-1, places)
     for i, (op, keep) in enumerate(zip(done.shape.ops, done.kept, strict=True)):
         if keep != GONE and op.moves:
-            places = after(op, keep, places)
+            places = op.put(places, keep)
             yield Moment(i, places)
-
-
-def after(op: Op, keep: int, places: int) -> int:
-    for move in op.moves:
-        if keep & move.part:
-            places = places | move.bit if op.may else places & ~move.field | move.bit
-    return places
 
 
 def held(layout: Layout, places: int, place: str) -> tuple[str, ...]:
@@ -72,7 +65,9 @@ def peak(plan: Plan, place: str) -> float | None:
 
 def apart(plan: Plan) -> Apart:
     """The pairs that are never on the device together."""
-    seen = {held(plan.layout, moment.places, "device") for label in labels(plan.seq) for moment in moments(plan.done[label])}
+    seen = {
+        held(plan.layout, moment.places, "device") for label in labels(plan.seq) for moment in moments(plan.done[label])
+    }
     met = {pair for names in seen for pair in combinations(names, 2)}
     return frozenset(set(combinations(plan.layout.placed, 2)) - met)
 
@@ -94,7 +89,7 @@ def refuse(plan: Plan) -> None:
     limits = dict(plan.graph.placement.capacity)
     if not limits:
         return
-    first = {}
+    first: dict[int, int] = {}
     for label, at, _, _ in spans(plan.seq):
         first[label] = min(at, first.get(label, at))
     for label, at in sorted(first.items(), key=lambda item: item[1]):
@@ -112,7 +107,11 @@ def tell(plan: Plan, done: Done, at: int, moment: Moment, place: str, limits: di
     here = " + ".join(f"{name} {sizes[name].size or 0:g}" for name in held(layout, moment.places, place))
     size = weight(layout, moment.places, place)
     fits = order_that_fits(layout, done, moment, limits)
-    cure = f"this order fits: {', '.join(fits)}" if fits else "no order of these handoffs fits: offload something to none, or give more capacity"
+    cure = (
+        f"this order fits: {', '.join(fits)}"
+        if fits
+        else "no order of these handoffs fits: offload something to none, or give more capacity"
+    )
     return f"{who} in {where} brings {place} to {size:g} GiB ({here}), over its capacity of {limits[place]:g}: {cure}"
 
 
@@ -127,7 +126,7 @@ def order_that_fits(layout: Layout, done: Done, moment: Moment, limits: dict[str
         high += 1
     places = done.facts.places
     for op, keep in ops[:low]:
-        places = after(op, keep, places)
+        places = op.put(places, keep)
     if not 1 < high - low <= MOST:
         return ()
     for tried in permutations(ops[low:high]):
@@ -142,7 +141,7 @@ def fits(layout: Layout, ops: list[tuple[Op, int]], places: int, limits: dict[st
         # A thing must be where a copy wants it, and its contents must not be freed after they were copied in.
         if places & ~op.needs:
             return False
-        places = after(op, keep, places)
+        places = op.put(places, keep)
         if any(move.frees and move.cell in copied for move in op.moves if keep & move.part):
             return False
         copied |= {copy.target for copy in op.copies if keep & copy.part}

@@ -1,9 +1,9 @@
 """Long runs kept short: a sequence of labels in which repetition is written once, and the sweep over it.
 
 A run of a million steps has a handful of different ones, so a run is a list of labels and of ``Rep`` nodes (a body and
-how often it comes). ``scan`` carries a state along the sequence, from either end, and rewrites each label with the state
-it met. Since states are few, a repetition soon meets a state again, and the rest of it is known: the cost of a sweep
-depends on the number of different steps, not on the number of steps.
+how often it comes). ``scan`` carries a state along the sequence, from either end, and rewrites each label with the
+state it met. Since states are few, a repetition soon meets a state again, and the rest of it is known: the cost of a
+sweep depends on the number of different steps, not on the number of steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 Transfer = Callable[[int, int], tuple[int, int]]
-"""``(label, state) -> (new label, next state)``. Labels and states are small integers that stand for interned values."""
+"""``(label, state) -> (new label, next state)``. Both are small integers that stand for interned values."""
 
 
 class Rep:
@@ -50,7 +50,7 @@ def total(seq: Sequence[Node]) -> int:
     """How many labels the sequence stands for."""
     found = 0
     for node in seq:
-        found += 1 if type(node) is int else node.length  # type: ignore[union-attr]
+        found += 1 if isinstance(node, int) else node.length
     return found
 
 
@@ -60,56 +60,66 @@ def repeat(body: Seq, count: int) -> Seq:
         return ()
     if count == 1:
         return body
-    if len(body) == 1 and type(body[0]) is not int:
-        inner = body[0]
+    inner = body[0]
+    if len(body) == 1 and not isinstance(inner, int):
         return (rep(inner.body, inner.count * count),)
     return (rep(body, count),)
 
 
 def scan(seq: Seq, transfer: Transfer, state: int, *, backward: bool = False) -> tuple[Seq, int]:
     """Carry ``state`` along ``seq`` (from its end if ``backward``) and rewrite every label with the state it meets."""
-    known: dict[int, dict[Node, tuple[Seq, int]]] = {}
+    return _Scan(transfer, backward).through(seq, state)
 
-    def visit(node: Node, state: int) -> tuple[Seq, int]:
-        if type(node) is int:
-            label, after = transfer(node, state)
-            return (label,), after
-        return unroll(node, state)  # type: ignore[arg-type]
 
-    def body(nodes: Seq, state: int) -> tuple[Seq, int]:
+class _Scan:
+    """One sweep. What a node becomes from a state is found once and remembered."""
+
+    def __init__(self, transfer: Transfer, backward: bool) -> None:
+        self.transfer, self.backward = transfer, backward
+        self.known: dict[int, dict[Node, tuple[Seq, int]]] = {}
+
+    def through(self, nodes: Seq, state: int) -> tuple[Seq, int]:
+        backward, known = self.backward, self.known
         out: list[Node] = []
         memo = known.setdefault(state, {})
         for node in reversed(nodes) if backward else nodes:
             hit = memo.get(node)
             if hit is None:
-                new, after = visit(node, state)
-                hit = memo[node] = new[::-1] if backward else new, after
+                hit = memo[node] = self.visit(node, state)
             out += hit[0]
             if hit[1] != state:
                 state = hit[1]
                 memo = known.setdefault(state, {})
-        return (tuple(out[::-1]) if backward else tuple(out)), state
+        return tuple(out[::-1] if backward else out), state
 
-    def unroll(node: Rep, state: int) -> tuple[Seq, int]:
+    def visit(self, node: Node, state: int) -> tuple[Seq, int]:
+        """What a node becomes, in the order of the sweep."""
+        if isinstance(node, int):
+            label, after = self.transfer(node, state)
+            return (label,), after
         if node.count == 1:
-            new, state = body(node.body, state)
-            return whole(new), state
+            new, after = self.through(node.body, state)
+            return whole(new), after
+        new, after = self.unroll(node, state)
+        return (new[::-1] if self.backward else new), after
+
+    def unroll(self, node: Rep, state: int) -> tuple[Seq, int]:
+        """Go round until a state comes again; the rest repeats what lies between."""
         met: dict[int, int] = {}
-        states, rounds = [state], []
+        states: list[int] = [state]
+        rounds: list[Seq] = []
         while len(rounds) < node.count and state not in met:
             met[state] = len(rounds)
-            new, state = body(node.body, state)
+            new, state = self.through(node.body, state)
             rounds.append(new)
             states.append(state)
         if len(rounds) == node.count:
-            return join(rounds, backward), state
+            return join(rounds, self.backward), state
         start = met[state]
         times, rest = divmod(node.count - start, len(rounds) - start)
-        cycle = join(rounds[start:], backward)
+        cycle = join(rounds[start:], self.backward)
         parts = [*rounds[:start], repeat(cycle, times), *rounds[start : start + rest]]
-        return join(parts, backward), states[start + rest]
-
-    return body(seq, state)
+        return join(parts, self.backward), states[start + rest]
 
 
 def whole(seq: Seq) -> Seq:
@@ -130,11 +140,11 @@ def join(parts: list[Seq], backward: bool) -> Seq:
 
 
 def body_of(node: Node) -> Seq:
-    return (node,) if type(node) is int else node.body  # type: ignore[union-attr]
+    return (node,) if isinstance(node, int) else node.body
 
 
 def count_of(node: Node) -> int:
-    return 1 if type(node) is int else node.count  # type: ignore[union-attr]
+    return 1 if isinstance(node, int) else node.count
 
 
 def same_body(left: Node, right: Node) -> bool:
@@ -149,11 +159,11 @@ def labels(seq: Seq) -> list[int]:
 
     def walk(nodes: Seq) -> None:
         for node in nodes:
-            if type(node) is int:
+            if isinstance(node, int):
                 seen.setdefault(node)
             elif node not in met:
-                met.add(node)  # type: ignore[arg-type]
-                walk(node.body)  # type: ignore[union-attr]
+                met.add(node)
+                walk(node.body)
 
     walk(seq)
     return list(seen)
@@ -165,7 +175,7 @@ def relabel(seq: Seq, change: Callable[[int], int]) -> Seq:
 
 
 class Index:
-    """Finds the label at a position. Building it costs one pass over the top level; a look-up is a bisection a level."""
+    """Finds the label at a position. Building it is one pass over the top level; a look-up, a bisection a level."""
 
     def __init__(self, seq: Seq) -> None:
         self.seq = seq
@@ -179,34 +189,35 @@ class Index:
         while True:
             i = bisect_right(bounds, position)
             node = nodes[i]
-            if type(node) is int:
+            if isinstance(node, int):
                 return node
             start = bounds[i - 1] if i else 0
-            bounds = node.ends  # type: ignore[union-attr]
+            bounds = node.ends
             position = (position - start) % bounds[-1]
-            nodes = node.body  # type: ignore[union-attr]
+            nodes = node.body
 
 
 def ends(seq: Seq) -> list[int]:
     """The position after each node."""
-    return list(accumulate(1 if type(node) is int else node.length for node in seq))  # type: ignore[union-attr]
+    return list(accumulate(1 if isinstance(node, int) else node.length for node in seq))
 
 
 def spans(seq: Seq, offset: int = 0) -> Iterator[tuple[int, int, int, int]]:
-    """Yield ``(label, first position, stride, count)`` for every label, repetition of repetition spelled out one level."""
+    """Yield ``(label, first position, stride, count)`` for every label; what repeats in two strides comes in pieces."""
     for node in seq:
-        if type(node) is int:
+        if isinstance(node, int):
             yield node, offset, 1, 1
             offset += 1
             continue
-        inner = list(spans(node.body))  # type: ignore[union-attr]
-        length = total(node.body)  # type: ignore[union-attr]
-        for label, first, stride, count in inner:
-            yield from _repeated(label, offset + first, stride, count, length, node.count)  # type: ignore[union-attr]
-        offset += node.length  # type: ignore[union-attr]
+        length = total(node.body)
+        for label, first, stride, count in spans(node.body):
+            yield from _repeated((label, offset + first, stride, count), length, node.count)
+        offset += node.length
 
 
-def _repeated(label: int, first: int, stride: int, count: int, length: int, times: int) -> Iterator[tuple[int, int, int, int]]:
+def _repeated(span: tuple[int, int, int, int], length: int, times: int) -> Iterator[tuple[int, int, int, int]]:
+    """A span of a body that comes ``times`` times, every ``length`` steps."""
+    label, first, stride, count = span
     if count == 1:
         yield label, first, length, times
     elif count * stride == length:

@@ -1,7 +1,7 @@
 """The forward sweep: a handoff that changes nothing that matters goes.
 
 Going from the start of the run, the sweep carries where everything is and which contents are equal. A move is dropped
-where every need until the thing's next move is met by where it already is; a copy, where the contents are there already.
+where every need until the thing's next move is met by where it already is; a copy, where the contents are there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepgraph.compiler.dead import GONE
-from stepgraph.compiler.lower import Layout, Op
+from stepgraph.compiler.lower import Layout, Op, bits_of
 
 Tokens = tuple[int, ...]
 """The contents of each lasting cell: equal numbers are equal contents, 0 is none."""
@@ -35,35 +35,34 @@ def canonical(tokens: list[int]) -> Tokens:
     return tuple([names.setdefault(token, len(names)) for token in tokens])
 
 
-def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], wanted: tuple[int, ...], facts: Facts, drop: bool) -> tuple[tuple[int, ...], Facts]:
+def sweep(
+    ops: tuple[Op, ...], kept: tuple[int, ...], wanted: tuple[int, ...], facts: Facts, drop: bool
+) -> tuple[tuple[int, ...], Facts]:
     """Sweep one step; ``wanted`` are the places wanted right after each phase's moves."""
     places, tokens = facts.places, list(facts.tokens)
     fresh = len(tokens) + 1
     new = list(kept)
     for i, op in enumerate(ops):
-        keep = kept[i]
-        if keep == GONE:
-            continue
-        if drop and op.handoff and not op.may:
-            keep = new[i] = useful(op, keep, wanted[i], places, tokens)
-            if keep == GONE:
-                continue
-        for move in op.moves:
-            if keep & move.part:
-                places = places | move.bit if op.may else places & ~move.field | move.bit
-                if move.frees and move.cell:
-                    tokens[move.cell.bit_length() - 1] = 0
-        for copy in op.copies:
-            if keep & copy.part:
-                fresh += 1
-                source = tokens[copy.source.bit_length() - 1]
-                tokens[copy.target.bit_length() - 1] = fresh if op.may else source
-        made = op.makes
-        for cell in range(len(tokens)) if made else ():
-            if made >> cell & 1:
-                fresh += 1
-                tokens[cell] = fresh
+        if drop and op.handoff and not op.may and new[i] != GONE:
+            new[i] = useful(op, new[i], wanted[i], places, tokens)
+        if new[i] != GONE:
+            places = op.put(places, new[i])
+            fresh = change(op, new[i], tokens, fresh)
     return tuple(new), Facts(places, canonical(tokens))
+
+
+def change(op: Op, keep: int, tokens: list[int], fresh: int) -> int:
+    """Give the cells their contents after a phase. Returns the next number that no contents have."""
+    for cell in bits_of(op.frees(keep)):
+        tokens[cell] = 0
+    for copy in op.copies:
+        if keep & copy.part:
+            tokens[copy.to] = fresh if op.may else tokens[copy.of]
+            fresh += op.may
+    for cell in op.lasting:
+        tokens[cell] = fresh
+        fresh += 1
+    return fresh
 
 
 def useful(op: Op, keep: int, wanted: int, places: int, tokens: list[int]) -> int:
@@ -74,8 +73,7 @@ def useful(op: Op, keep: int, wanted: int, places: int, tokens: list[int]) -> in
             use |= move.part
     for copy in op.copies:
         if keep & copy.part:
-            source, target = tokens[copy.source.bit_length() - 1], tokens[copy.target.bit_length() - 1]
-            if source != target or not source:
+            if tokens[copy.of] != tokens[copy.to] or not tokens[copy.of]:
                 use |= copy.part
     if not use:
         return GONE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from stepgraph.compiler.check import Table
 from stepgraph.compiler.dead import GONE
-from stepgraph.compiler.lower import Layout, Op
+from stepgraph.compiler.lower import Layout, Op, bits_of
 from stepgraph.compiler.seq import scan, spans
 from stepgraph.errors import GraphError
 
@@ -56,26 +56,21 @@ def walk(layout: Layout, done: Done, ages: tuple[Ages, ...], cap: int) -> tuple[
     for op, keep in zip(done.shape.ops, done.kept, strict=True):
         if keep == GONE:
             continue
-        taken = [cell for cell in range(len(held)) if op.reads >> cell & 1]
+        taken = bits_of(op.reads)
         met += judge(layout, op, taken, held)
+        source = oldest(held[cell] for cell in taken)
         for copy in op.copies:
             if keep & copy.part:
-                held[copy.target.bit_length() - 1] = held[copy.source.bit_length() - 1]
-        source = oldest(held[cell] for cell in taken)
-        for cell in range(len(held)):
-            if op.makes >> cell & 1:
-                if layout.lasting >> cell & 1:
-                    held = [older(one, cell, cap) for one in held]
-                    source_here = frozenset({(cell, 0)})
-                    held[cell] = source_here
-                else:
-                    held[cell] = source
-    if done.shape.title == "step":
-        held = shifted(layout, held)
-    return tuple(met), tuple(held)
+                held[copy.to] = held[copy.of]
+        for cell in bits_of(op.makes & ~layout.lasting):
+            held[cell] = source
+        for cell in op.lasting:
+            held = [older(one, cell, cap) for one in held]
+            held[cell] = frozenset({(cell, 0)})
+    return tuple(met), tuple(shifted(layout, held) if done.shape.title == "step" else held)
 
 
-def judge(layout: Layout, op: Op, taken: list[int], held: list[Ages]) -> list[Aged]:
+def judge(layout: Layout, op: Op, taken: Iterable[int], held: list[Ages]) -> list[Aged]:
     """Who trains on, or scores, contents that are behind."""
     found = []
     for cell in taken:
@@ -83,9 +78,16 @@ def judge(layout: Layout, op: Op, taken: list[int], held: list[Ages]) -> list[Ag
             if not age or origin == cell:
                 continue
             if op.makes >> origin & 1:
-                found.append(Aged(op.name, layout.cell_name(cell), age, trains=True))
+                found.append(Aged(op.name, layout.cell_name(1 << cell), age, trains=True))
             elif op.sinks and layout.lasting >> cell & 1:
-                found.append(Aged(op.name, f"{layout.cell_name(cell)} behind {layout.cell_name(origin)}", age, trains=False))
+                found.append(
+                    Aged(
+                        op.name,
+                        f"{layout.cell_name(1 << cell)} behind {layout.cell_name(1 << origin)}",
+                        age,
+                        trains=False,
+                    )
+                )
     return found
 
 
@@ -142,8 +144,8 @@ def refuse(plan: Plan, limit: int) -> None:
     for at, one in plan.stale:
         if one.trains and one.age > limit:
             raise GraphError(
-                f"{one.name} in step {plan.first + at - 1} trains on {one.about} that is {one.age} updates behind, over "
-                f"max_staleness={limit}: copy the weights more often, run less far ahead, or raise max_staleness"
+                f"{one.name} in step {plan.first + at - 1} trains on {one.about} that is {one.age} updates behind, "
+                f"over max_staleness={limit}: copy the weights more often, run less far ahead, or raise max_staleness"
             )
 
 
@@ -153,5 +155,7 @@ def warnings(plan: Plan) -> tuple[str, ...]:
     for at, one in plan.stale:
         if not one.trains and one.name not in found:
             where = "start" if at == 0 else f"step {plan.first + at - 1}"
-            found[one.name] = f"{one.name} in {where} reads {one.about} by {one.age} update{'s' * (one.age > 1)}: stale weights"
+            found[one.name] = (
+                f"{one.name} in {where} reads {one.about} by {one.age} update{'s' * (one.age > 1)}: stale weights"
+            )
     return tuple(found.values())

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -271,9 +271,7 @@ class LocalExecutor:
             self._report.line(f"{task.name} failed; nothing new is started, waiting for {waited}")
 
     def _failed(self, phase: str, place: str, step: int | None, error: BaseException) -> Failure:
-        run_dir, safe = self._journal.run_dir, "nothing was saved"
-        if self._safe:
-            safe = f"{self._safe.path} (after {self._safe.state.completed} of {self._plan.steps} steps)"
+        run_dir = self._journal.run_dir
         return Failure(
             phase=phase,
             step=step,
@@ -281,9 +279,14 @@ class LocalExecutor:
             error=error,
             before=tuple(self._record.before),
             log=str(run_dir / "events.jsonl"),
-            safe=safe,
             go_on=self._settings.again or f"stepgraph run run.dir={run_dir} resume=auto",
         )
+
+    def _what_is_safe(self) -> str:
+        """Asked when all is over: a save that was running when something else failed may have come through."""
+        if self._safe is None:
+            return "nothing was saved"
+        return f"{self._safe.path} (after {self._safe.state.completed} of {self._plan.steps} steps)"
 
     # Stopping
 
@@ -372,7 +375,7 @@ class LocalExecutor:
             seconds=self._journal.now(),
             warnings=tuple(record.warnings),
             owed=tuple(self._owed),
-            failure=self._failure,
+            failure=self._failure and replace(self._failure, safe=self._what_is_safe()),
         )
 
     def _status(self) -> str:

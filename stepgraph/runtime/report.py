@@ -10,8 +10,13 @@ from typing import TextIO
 from stepgraph.runtime.result import Failure, Result, Saved
 from stepgraph.runtime.timing import Ran, StepTime
 
+SYNC, HANDOFF, IDLE = "sync", "handoff", "idle"
 WIDTH = 100
-SHOWN = (("reward/mean", "reward"), ("eval/mean", "eval"), ("policy/kl", "kl"), ("policy/loss", "loss"))
+SLACK = 8
+"""A line may be so much longer before anything is left out of it."""
+SMALL = 0.05
+"""What takes less than this part of its step may be summed as ``other``, where the line is long."""
+SHOWN = (("reward/mean", "reward"), ("eval/reward", "eval"), ("policy/kl", "kl"))
 """Metrics that a step's line shows where a component logged them, and the word for each."""
 
 
@@ -30,14 +35,15 @@ class Report:
 
 
 def duration(seconds: float) -> str:
-    """Seconds with one decimal, or with two digits that count where it is less than one second.
+    """Seconds with one decimal, or, where it is less than one second, with the digits that count.
 
-    >>> [duration(x) for x in (18.43, 0.0123, 0.5, 0.0)]
-    ['18.4', '0.012', '0.50', '0.0']
+    >>> [duration(x) for x in (18.43, 0.5, 0.0123, 0.0042, 0.0)]
+    ['18.4', '0.50', '0.012', '0.004', '0.0']
     """
     if seconds >= 1 or seconds < 5e-5:
         return f"{seconds:.1f}"
-    return f"{seconds:.{min(4, 1 - floor(log10(seconds)))}f}"
+    digits = 2 if seconds >= 0.01 else 1
+    return f"{seconds:.{min(4, digits - 1 - floor(log10(seconds)))}f}"
 
 
 def number(value: float) -> str:
@@ -46,11 +52,11 @@ def number(value: float) -> str:
 
 
 def step_line(step: int, total: int, time: StepTime, metrics: Mapping[str, float], variant: int) -> str:
-    """One step in one line of at most ``WIDTH`` columns; work that does not fit is summed as ``other``."""
+    """One step in one line, of ``WIDTH`` columns where that can be: what is small is then summed as ``other``."""
     head = f"step {step + 1}/{total} {duration(time.seconds)}s | "
     shown = shown_metrics(metrics)
     tail = (f" | {shown}" if shown else "") + f" | variant {variant}"
-    return head + _fit(parts_of(time), WIDTH - len(head) - len(tail)) + tail
+    return head + _fit(time, WIDTH - len(head) - len(tail)) + tail
 
 
 def outer_line(label: str, time: StepTime, metrics: Mapping[str, float]) -> str:
@@ -58,7 +64,7 @@ def outer_line(label: str, time: StepTime, metrics: Mapping[str, float]) -> str:
     head = f"{label} {duration(time.seconds)}s | "
     shown = shown_metrics(metrics)
     tail = f" | {shown}" if shown else ""
-    return head + _fit(parts_of(time), WIDTH - len(head) - len(tail)) + tail
+    return head + _fit(time, WIDTH - len(head) - len(tail)) + tail
 
 
 def shown_metrics(metrics: Mapping[str, float]) -> str:
@@ -71,32 +77,40 @@ def parts_of(time: StepTime) -> dict[str, float]:
     for ran in time.phases:
         word = _word(ran)
         parts[word] = parts.get(word, 0.0) + ran.seconds
-    last: dict[str, float] = {word: parts.pop(word) for word in ("sync", "handoff") if word in parts}
-    return parts | last | {"idle": time.idle}
+    last: dict[str, float] = {word: parts.pop(word) for word in (SYNC, HANDOFF) if word in parts}
+    return parts | last | {IDLE: time.idle}
 
 
 def _word(ran: Ran) -> str:
     if ran.kind == "work":
         return ran.name
-    return "sync" if ran.copies else "handoff"
+    return SYNC if ran.copies else HANDOFF
 
 
-def _fit(parts: Mapping[str, float], room: int) -> str:
-    left, other = dict(parts), 0.0
+def _fit(time: StepTime, room: int) -> str:
+    left, other = parts_of(time), 0.0
     text = _spell(left, other)
-    work = sorted((name for name in left if name not in ("sync", "handoff", "idle")), key=lambda name: left[name])
-    for name in work[:-1]:
+    if len(text) <= room + SLACK:
+        return text
+    for name in _small(time, left):
         if len(text) <= room:
             break
-        other += left.pop(name)
+        spent = left.pop(name)
+        other += spent if name != IDLE else 0.0
         text = _spell(left, other)
     return text
+
+
+def _small(time: StepTime, parts: Mapping[str, float]) -> list[str]:
+    """What may be left out, in that order: work, then handoffs, then idle time; the smallest first."""
+    small = [name for name, seconds in parts.items() if seconds < SMALL * time.seconds]
+    return sorted(small, key=lambda name: (name == IDLE, name in (SYNC, HANDOFF), parts[name]))
 
 
 def _spell(parts: Mapping[str, float], other: float) -> str:
     words = [f"{name} {duration(seconds)}" for name, seconds in parts.items()]
     if other:
-        words.insert(len(words) - 1, f"other {duration(other)}")
+        words.insert(len(words) - (IDLE in parts), f"other {duration(other)}")
     return " ".join(words)
 
 

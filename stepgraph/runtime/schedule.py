@@ -42,11 +42,12 @@ class Task:
 
 @dataclass(eq=False, slots=True)
 class Section:
-    """``start``, a step or ``end``, opened: its tasks in declared order."""
+    """``start``, a step or ``end``, opened: its tasks in declared order. ``earlier`` has the latest runs before it."""
 
     index: int
     label: str
     compiled: CompiledStep
+    earlier: dict[str, Task] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
 
     @property
@@ -162,7 +163,9 @@ class Schedule:
         """Forget everything after ``section``; returns the tasks that will not run."""
         dropped: list[Task] = []
         while self.open and self.open[-1] is not section:
-            dropped += self.open.pop().tasks
+            gone = self.open.pop()
+            dropped += gone.tasks
+            self._last = gone.earlier
         self._coming = iter(())
         return dropped
 
@@ -180,6 +183,7 @@ class Schedule:
         ran = {phase.name for task in stay for phase in task.phases}
         earlier = {task for one in self.open if one is not section for task in one.tasks if not task.finished}
         section.compiled, section.tasks = compiled, stay
+        self._last = section.earlier | {phase.name: task for task in stay for phase in task.phases}
         wall = earlier | {task for task in stay if not task.finished}
         new = self._add(section, [phase for phase in compiled.phases if phase.name not in ran], ran)
         for task in new:
@@ -187,7 +191,7 @@ class Schedule:
         return dropped, new
 
     def _open(self, label: str, compiled: CompiledStep) -> Section:
-        section = Section(self._count, label, compiled)
+        section = Section(self._count, label, compiled, dict(self._last))
         self._count += 1
         self.open.append(section)
         self._add(section, compiled.phases, set())

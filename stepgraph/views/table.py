@@ -107,7 +107,10 @@ def effects(phase: Planned) -> str:
 
 def whole(plan: Plan, variant: Variant) -> Iterator[str]:
     yield beside(title(plan, variant), f"{len(variant.phases)} phases run, {len(variant.pruned)} pruned")
-    rows = [(str(p.layer), p.name, ", ".join(n for n in p.after if "@" not in n) or "-", effects(p)) for p in by_layer(variant)]
+    rows = [
+        (str(p.layer), p.name, ", ".join(n for n in p.after if "@" not in n) or "-", effects(p))
+        for p in by_layer(variant)
+    ]
     wide = [max(len(row[i]) for row in [*rows, ("", "phase", "after", "")]) for i in range(4)]
     wide = [2, max(wide[1], *(len(gone.name) for gone in variant.pruned), 0), min(wide[2], 30)]
     yield f"  {'':>2}   {'phase':<{wide[1]}}  {'after':<{wide[2]}}  moves, copies"
@@ -160,12 +163,17 @@ def taken_out(variant: Variant, gone: Sequence[Pruned]) -> Iterator[str]:
     if not gone:
         return
     yield from textwrap.wrap(
-        " ".join(f"-\N{NO-BREAK SPACE}{one.name}" for one in gone), WIDTH, initial_indent=" " * 13, subsequent_indent=" " * 13
+        " ".join(f"-\N{NO-BREAK SPACE}{one.name}" for one in gone),
+        WIDTH,
+        initial_indent=" " * 13,
+        subsequent_indent=" " * 13,
     )
     roots = [one for one in gone if one.code != "only_feeds_pruned"] or list(gone)
     due = [one for one in roots if one.code in ("not_due", "disabled")]
     for one in due if len(due) == len(roots) else [one for one in roots if one not in due]:
-        yield from textwrap.wrap(f"({one.name} - {said(one)})", WIDTH, initial_indent=" " * 15, subsequent_indent=" " * 16)
+        yield from textwrap.wrap(
+            f"({one.name} - {said(one)})", WIDTH, initial_indent=" " * 15, subsequent_indent=" " * 16
+        )
     cures = dict.fromkeys(one.kept_if for one in roots if one.kept_if and one not in due)
     for cure in cures:
         yield f"{'':15}kept if {cure}"
