@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import current_thread
 from typing import Any
 
@@ -21,6 +21,7 @@ from stepgraph.runtime.bind import bind
 from stepgraph.runtime.call import Call, Caller, Outcome, staleness, stream_of
 from stepgraph.runtime.checkpoint import Checkpoint, RunState
 from stepgraph.runtime.context import RunContext, seed_of
+from stepgraph.runtime.gates import Gates
 from stepgraph.runtime.journal import Journal
 from stepgraph.runtime.mirror import Mirror, Values
 from stepgraph.runtime.plans import RunnablePlan, named
@@ -34,6 +35,8 @@ from stepgraph.runtime.shorten import fits_after, fits_now
 from stepgraph.runtime.stop import StopSignals
 
 WORKERS = 32
+HEARTBEAT = 0.02
+"""Seconds between two looks at signals."""
 
 OnStop = Callable[[int], RunnablePlan | None]
 """Gives the plan of the same run in which this step is the last one, or ``None``."""
@@ -71,6 +74,7 @@ class LocalExecutor:
         self._report, self._settings, self._on_stop = report or Report(), settings, on_stop
         self._safe = checkpoint
         self._record = Recorder(plan, journal, self._report)
+        self._gates = Gates(plan, journal.run_dir, lambda: self._record.latest)
         self._caller = Caller(plan.graph, components, self._retried)
         self._schedule, self._values = Schedule(plan), Values(plan.graph)
         self._inbox: SimpleQueue[Message] = SimpleQueue()
@@ -92,7 +96,7 @@ class LocalExecutor:
         except Exception as error:
             self._failure = self._failed("loading the checkpoint" if self._safe else "preparing", "", None, error)
             return self._result()
-        with StopSignals(self.stop, self._last_words) if self._settings.signals else nullcontext():
+        with StopSignals(self.stop, self._last_words) if self._settings.signals else nullcontext(), self._gates:
             self._loop()
         return self._result()
 
@@ -111,10 +115,18 @@ class LocalExecutor:
                 self._start_ready(pool)
                 if not self._running:
                     break
-                self._take(self._inbox.get())
+                self._wait()
         stuck = ", ".join(task.name for task in self._schedule.pending())
         if stuck and not self._failure:
             self._failure = self._failed(stuck, "", None, RunError("these phases wait for each other"))
+
+    def _wait(self) -> None:
+        """Take the next message. A signal may land on any thread, and its handler waits for this one to wake up."""
+        try:
+            message = self._inbox.get(timeout=HEARTBEAT)
+        except Empty:
+            return
+        self._take(message)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, str):
@@ -146,6 +158,9 @@ class LocalExecutor:
 
     def _start(self, task: Task, pool: ThreadPoolExecutor) -> None:
         task.started, began = True, time.monotonic()
+        if not self._gates.fires(task.head.name, task.section.works_for(task.head)):
+            self._passed_over(task)
+            return
         self._running[task] = began
         self._record.started(task)
         try:
@@ -154,6 +169,18 @@ class LocalExecutor:
             self._finished(Outcome(task, began, began, current_thread().name, error=error), None)
             return
         pool.submit(self._caller.perform, call).add_done_callback(partial(self._report_back, call))
+
+    def _passed_over(self, task: Task) -> None:
+        """Its gate, which only the run could decide, stayed closed."""
+        self._record.passed_over(task)
+        self._lose_values(task, "which was not due")
+        self._saving(task).leave(task.head.name, failed=False)
+        self._schedule.finish(task)
+        self._values.forget(task.section, [task])
+
+    def _lose_values(self, task: Task, why: str) -> None:
+        for name in named(self._plan.graph, task.head.writes, "value"):
+            self._values.lose(name, task.section.scope(task.head), f"{task.head.name}, {why}")
 
     def _report_back(self, call: Call, future: Future[Outcome]) -> None:
         self._inbox.put((call, future.result()))
@@ -255,9 +282,9 @@ class LocalExecutor:
         return _serves(task) and bool(left) and spare and self._schedule.is_over()
 
     def _warned(self, task: Task, error: BaseException) -> None:
-        for planned in task.phases:
-            for name in named(self._plan.graph, (*planned.writes, *planned.updates), "value"):
-                self._values.lose(name, task.section.scope(planned), planned.name)
+        self._lose_values(task, "which failed")
+        for name in named(self._plan.graph, task.head.updates, "value"):
+            self._values.lose(name, task.section.scope(task.head), f"{task.head.name}, which failed")
         place = where(task, self._plan.steps)
         self._owed.append(f"{task.name} in {place}")
         self._record.warn(f"{task.name} in {place} failed and is optional: {one_line(error)}", task)

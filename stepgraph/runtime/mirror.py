@@ -61,7 +61,7 @@ class Values:
         self._held[name, scope] = contents
 
     def lose(self, name: str, scope: Scope, who: str) -> None:
-        """Remember that nobody will write this, and whose failure that is."""
+        """Remember that nobody will write this, and whose it would have been."""
         self._lost[name, scope] = who
         self._held.pop((name, scope), None)
 
@@ -70,9 +70,7 @@ class Values:
         if (name, scope) in self._held:
             return self._held[name, scope]
         if (name, scope) in self._lost:
-            raise RunError(
-                f"{reader}: reads {name}, which {self._lost[name, scope]} should have written, but that failed"
-            )
+            raise RunError(f"{reader}: reads {name} of {self._lost[name, scope]}")
         raise RunError(f"{reader}: reads {name}, but nothing has written it for {_words(scope)}")
 
     def held(self) -> list[Key]:

@@ -30,16 +30,21 @@ class Recorder:
         self.clock, self.tally = Clock(journal.began), Tally()
         self.before: deque[tuple[str, float]] = deque(maxlen=3)
         self.warnings: list[str] = []
+        self.latest: dict[str, float] = {}
         self.done = 0
 
     def logged(self, scope: Scope, metrics: Mapping[str, float]) -> None:
         """Keep numbers until their step is done. Called from any thread."""
         with self._lock:
+            self.latest = {**self.latest, **metrics}
             self._metrics.setdefault(scope, {}).update(metrics)
 
     def started(self, task: Task) -> None:
         for planned in task.phases:
             self._journal.event("start", **_about(task, planned), use=planned.use)
+
+    def passed_over(self, task: Task) -> None:
+        self._journal.event("skip", **_about(task, task.head), why="its gate stayed closed")
 
     def ended(self, task: Task, outcome: Outcome, call: Call | None, error: BaseException | None, word: str) -> None:
         """A call is over; each of its phases gets an event of its own."""

@@ -89,6 +89,8 @@ def grouped(phases: Sequence[Planned]) -> list[tuple[Planned, ...]]:
 
 
 def _together(one: Planned, other: Planned) -> bool:
+    if any(planned.phase.when.may_fire or planned.phase.when.with_ for planned in (one, other)):
+        return False  # a gate that the run decides may open without the other's
     return one.kind == other.kind == "handoff" and _policy(one) == _policy(other) and _parts_agree(one, other)
 
 
@@ -191,6 +193,7 @@ class Schedule:
         return dropped, new
 
     def _open(self, label: str, compiled: CompiledStep) -> Section:
+        self._last = {name: task for name, task in self._last.items() if not task.finished}  # else all would be held
         section = Section(self._count, label, compiled, dict(self._last))
         self._count += 1
         self.open.append(section)
