@@ -1,0 +1,161 @@
+"""The compiler does only what no observer can tell from running the declared list, and all of that."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from stepgraph.errors import GraphError
+from stepgraph.compiler import Plan
+
+from . import against
+from .declared import WORDS, Setup, declared, printed, world
+from .least import least, removable, weight
+from .loops import gates, loops
+from .machine import Seen, Violation, run
+from .wild import wild
+
+graphs = st.one_of(loops(), wild())
+
+
+def seen(setup: Setup) -> Seen:
+    """What observers see in the declared list; a graph that the machine refuses says nothing here."""
+    try:
+        return run(world(setup), declared(setup))
+    except Violation:
+        assume(False)
+        raise
+
+
+def pruned(setup: Setup, compiled: Plan) -> list[dict[str, Any]]:
+    return against.known(compiled.calls(), declared(setup))
+
+
+@given(graphs)
+def test_a_graph_compiles_exactly_where_the_machine_accepts_its_declared_list(setup: Setup) -> None:
+    try:
+        run(world(setup), declared(setup))
+        wrong = None
+    except Violation as violation:
+        wrong = violation
+    event(f"legal: {wrong is None}")
+    if wrong is None:
+        against.plan(setup)
+        return
+    with pytest.raises(GraphError) as refused:
+        against.plan(setup)
+    assert "\n" not in str(refused.value)
+    assert wrong.phase in str(refused.value)
+    assert wrong.resource in str(refused.value)
+
+
+@given(graphs)
+def test_without_passes_the_calls_are_the_declared_list(setup: Setup) -> None:
+    seen(setup)
+    assert [printed(one) for one in against.plan(setup, ()).calls()] == [printed(one) for one in declared(setup)]
+
+
+@given(graphs)
+def test_observers_see_the_same_in_the_pruned_calls(setup: Setup) -> None:
+    theirs = seen(setup)
+    calls = pruned(setup, against.plan(setup))
+    against.faithful(calls, declared(setup))
+    agree(setup, run(world(setup), calls), theirs)
+
+
+def agree(setup: Setup, mine: Seen, theirs: Seen) -> None:
+    assert mine.work.items() <= theirs.work.items()
+    assert mine.sinks == theirs.sinks
+    assert mine.kept == theirs.kept
+    against.never_worse(setup, mine, theirs)
+
+
+@given(graphs, st.integers(0, 2**32))
+def test_observers_see_the_same_in_every_legal_order(setup: Setup, seed: int) -> None:
+    theirs, compiled = seen(setup), against.plan(setup)
+    for calls in against.legal_orders(compiled, Random(seed)):
+        agree(setup, run(world(setup), calls), theirs)
+
+
+@given(graphs, st.integers(0, 2**32))
+def test_observers_see_the_same_in_every_legal_order_of_the_declared_list(setup: Setup, seed: int) -> None:
+    theirs, compiled = seen(setup), against.plan(setup, ())
+    for calls in against.legal_orders(compiled, Random(seed)):
+        agree(setup, run(world(setup), calls), theirs)
+
+
+@given(graphs)
+def test_calls_and_compiled_steps_tell_the_same(setup: Setup) -> None:
+    seen(setup)
+    compiled = against.plan(setup)
+    listed = [printed(one) for one in compiled.calls()]
+    steps = [printed(one) for one in against.nodes(compiled).values()]
+    assert [{**one, "use": ""} for one in listed] == [{**one, "use": ""} for one in steps]
+
+
+@given(loops())
+def test_no_cheaper_subset_of_the_parts_of_a_usual_loop_would_do(setup: Setup) -> None:
+    seen(setup)
+    assert weight(pruned(setup, against.plan(setup))) == least(world(setup), declared(setup))
+
+
+@given(wild())
+def test_no_single_part_of_a_wild_graph_can_go(setup: Setup) -> None:
+    theirs = seen(setup)
+    assert removable(world(setup), pruned(setup, against.plan(setup)), theirs) == []
+
+
+@pytest.mark.parametrize("shared", against.SHARED)
+@pytest.mark.parametrize("name", sorted(path.stem for path in (against.ROOT / "graphs").glob("*.yaml")))
+@settings(max_examples=20)
+@given(save=gates(("eval",)), evaluate=gates(), steps=st.integers(0, 12))
+def test_every_shipped_graph_is_cut_to_the_least(name: str, shared: str, save: Any, evaluate: Any, steps: int) -> None:
+    setup = scheduled(name, shared, {"save": save, "eval": evaluate}, steps)
+    try:
+        compiled = against.plan(setup)
+    except GraphError:
+        seen(setup)
+        raise
+    assert weight(pruned(setup, compiled)) == least(world(setup), declared(setup))
+
+
+def scheduled(name: str, placement: str, gated: dict[str, Any], steps: int) -> Setup:
+    """A shipped graph with other gates. A phase that it does not have is passed over."""
+    graph = against.shipped(name)
+    step = {phase: {**given, "when": gated.get(phase, given.get("when"))} for phase, given in graph["step"].items()}
+    placed = {thing for thing, entry in graph["resources"].items() if not isinstance(entry, str)}
+    shared = dict(against.SHARED[placement])
+    shared["at"] = {thing: place for thing, place in shared.get("at", {}).items() if thing in placed}
+    return Setup({**graph, "step": step}, shared, {"steps": steps})
+
+
+@given(graphs)
+def test_compiling_what_was_compiled_takes_nothing_away(setup: Setup) -> None:
+    seen(setup)
+    calls = pruned(setup, against.plan(setup))
+    again = against.plan(unrolled(setup, calls)).calls()
+    assert [nameless(one) for one in again] == [nameless(one) for one in calls]
+
+
+def unrolled(setup: Setup, calls: list[dict[str, Any]]) -> Setup:
+    """The calls as a graph of their own: each one a phase that is due once. All needs are its own now."""
+    sections: dict[str, dict[str, Any]] = {"start": {}, "step": {}, "end": {}}
+    for index, one in enumerate(calls):
+        part = one["slot"] if one["slot"] in ("start", "end") else "step"
+        words = {word: value for word, value in one.items() if word in ("use", *WORDS)}
+        gate = once(setup, one) if part == "step" else {}
+        sections[part][f"p{index}"] = {**words, **gate, "pure": one["pure"]}
+    return Setup({**setup.graph, **sections}, {"at": world(setup).places}, {"steps": setup.steps, "first": setup.first})
+
+
+def once(setup: Setup, one: dict[str, Any]) -> dict[str, Any]:
+    ahead = setup.graph["step"][one["phase"]].get("ahead", 0)
+    return {"when": {"steps": [one["slot"]]}, **({"ahead": ahead} if ahead else {})}
+
+
+def nameless(one: dict[str, Any]) -> dict[str, Any]:
+    return {word: value for word, value in printed(one).items() if word != "phase"}
