@@ -274,12 +274,5 @@ def rewind(streams: Mapping[str, Stream], marks: Mapping[str, int]) -> None:
         stream.seek(marks[name])
 
 
-def stream_of(graph: Graph, components: Mapping[str, Any], name: str) -> Stream:
-    """The stream behind a resource: of the component that has it, or of ``data``."""
-    provider = components[owner(graph, name) or "data"]
-    found: Stream = provider.stream(name) if hasattr(provider, "stream") else provider
-    return found
-
-
 def _fields(context: RunContext) -> dict[str, Any]:
     return {name: getattr(context, name) for name in RunContext.__dataclass_fields__}

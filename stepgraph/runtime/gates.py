@@ -39,7 +39,6 @@ class Gates:
         self._seen = {name: self._touched(self._phases[name]) for name in self._open}
         self._signals: dict[str, int] = {}
         self._before: dict[int, Any] = {}
-        self._check()
 
     def fires(self, name: str, step: int | None) -> bool:
         """Whether the phase runs in this step; where nothing is left to decide, it does."""
@@ -99,14 +98,16 @@ class Gates:
         name = signal.Signals(number).name
         self._signals[name] = self._signals.get(name, 0) + 1
 
-    def _check(self) -> None:
-        for name in self._open:
-            for key, value in self._phases[name].when.runtime:
-                check_trigger(name, key, value)
+
+def check_gates(plan: RunnablePlan) -> None:
+    """Refuse a gate that cannot be understood, before anything starts."""
+    for phase in plan.graph.step:
+        for key, value in phase.when.runtime:
+            check_trigger(phase.name, key, value)
 
 
 def check_trigger(phase: str, key: str, value: str) -> None:
-    """Refuse a trigger that cannot be understood, before anything starts."""
+    """Refuse a trigger that cannot be understood."""
     if key == "metric":
         rule(value, phase)
     if key == "minutes" and not _number(value):

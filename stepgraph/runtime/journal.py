@@ -1,7 +1,7 @@
 """The record of a run: what was planned, each thing that happened, and each step's numbers, on disk as they come.
 
 ``events.jsonl`` has one object a line, ``event`` says which: ``run``, ``start`` and ``end`` of a phase, ``retry``,
-``skip``, ``warning``, ``checkpoint``, ``step``, ``stop``, ``finish``. ``t`` is seconds since the run
+``skip``, ``slow``, ``warning``, ``checkpoint``, ``step``, ``stop``, ``finish``. ``t`` is seconds since the run
 began (monotonic), ``wall`` seconds since the epoch.
 A resumed run appends: where a step stands twice, the later line counts.
 """

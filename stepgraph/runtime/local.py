@@ -6,7 +6,7 @@ All state is changed by the loop in ``run`` alone; the threads run bodies and re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,12 +15,15 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import current_thread
 from typing import Any
+from weakref import WeakSet
 
-from stepgraph.errors import RunError, StepgraphError
+from stepgraph.errors import RunError
 from stepgraph.runtime.bind import bind
-from stepgraph.runtime.call import Call, Caller, Outcome, staleness, stream_of
+from stepgraph.runtime.call import Call, Caller, Outcome, staleness
 from stepgraph.runtime.checkpoint import Checkpoint, RunState
 from stepgraph.runtime.context import RunContext, seed_of
+from stepgraph.runtime.contract import Stream
+from stepgraph.runtime.ending import Ending, OnStop
 from stepgraph.runtime.gates import Gates
 from stepgraph.runtime.journal import Journal
 from stepgraph.runtime.mirror import Mirror, Values
@@ -28,18 +31,14 @@ from stepgraph.runtime.plans import RunnablePlan, named
 from stepgraph.runtime.record import Recorder, one_line, where
 from stepgraph.runtime.report import Report
 from stepgraph.runtime.result import Failure, Result
-from stepgraph.runtime.resume import restored
+from stepgraph.runtime.resume import restored, streams_of, used_up
 from stepgraph.runtime.saving import Saving
 from stepgraph.runtime.schedule import Schedule, Scope, Section, Task
-from stepgraph.runtime.shorten import fits_after, fits_now
 from stepgraph.runtime.stop import StopSignals
 
 WORKERS = 32
 HEARTBEAT = 0.02
 """Seconds between two looks at signals."""
-
-OnStop = Callable[[int], RunnablePlan | None]
-"""Gives the plan of the same run in which this step is the last one, or ``None``."""
 
 Message = tuple[Call, Outcome] | str
 """A call that is over, or why the run is asked to stop."""
@@ -71,7 +70,7 @@ class LocalExecutor:
     ) -> None:
         self._binding = bind(plan, components)
         self._plan, self._components, self._journal = plan, components, journal
-        self._report, self._settings, self._on_stop = report or Report(), settings, on_stop
+        self._report, self._settings = report or Report(), settings
         self._safe = checkpoint
         self._record = Recorder(plan, journal, self._report)
         self._gates = Gates(plan, journal.run_dir, lambda: self._record.latest)
@@ -81,8 +80,10 @@ class LocalExecutor:
         self._running: dict[Task, float] = {}
         self._savings: dict[tuple[int, Scope, frozenset[str]], Saving] = {}
         self._owed: list[str] = []
+        self._slow: WeakSet[Task] = WeakSet()
         self._failure: Failure | None = None
-        self._stopping = ""
+        self._ending = Ending(plan, self._schedule, self._values, self._record, on_stop=on_stop, adopt=self._adopt)
+        self._streams: dict[str, Stream] = {}
         self._mirror: Mirror
 
     def run(self) -> Result:
@@ -92,7 +93,8 @@ class LocalExecutor:
             "run", graph=self._plan.graph.name, first=self._plan.first, steps=self._plan.steps, resumed=resumed
         )
         try:
-            self._mirror = restored(self._plan, self._components, self._safe)
+            self._streams = streams_of(self._plan, self._components)
+            self._mirror = restored(self._plan, self._components, self._streams, self._safe)
         except Exception as error:
             self._failure = self._failed("loading the checkpoint" if self._safe else "preparing", "", None, error)
             return self._result()
@@ -125,8 +127,18 @@ class LocalExecutor:
         try:
             message = self._inbox.get(timeout=HEARTBEAT)
         except Empty:
+            self._look_at_slow()
             return
         self._take(message)
+
+    def _look_at_slow(self) -> None:
+        now = time.monotonic()
+        for task, began in self._running.items():
+            if task not in self._slow and self._record.is_slow(task, now - began):
+                self._slow.add(task)
+                self._record.slow(
+                    task, now - began, [one.name for one in self._schedule.pending() if task in one.waits]
+                )
 
     def _take(self, message: Message) -> None:
         if isinstance(message, str):
@@ -191,7 +203,7 @@ class LocalExecutor:
         head, section, graph = task.head, task.section, self._plan.graph
         self._mirror.check_places(task.phases)
         scope, wanted = section.scope(head), tuple(dict.fromkeys((*head.reads, *head.updates)))
-        streams = {name: stream_of(graph, self._components, name) for name in named(graph, wanted, "stream")}
+        streams = {name: self._streams[name] for name in named(graph, wanted, "stream")}
         values = {name: self._values.get(name, scope, head.name) for name in named(graph, wanted, "value")}
         return Call(
             task=task,
@@ -266,6 +278,8 @@ class LocalExecutor:
             self._values.put(name, scope, contents)
         for name, cursor in outcome.cursors.items():
             self._mirror.took(name, step, cursor)
+            if used_up(self._streams[name]):
+                self._ran_out(task, name)
         self._mirror.done(task.phases, call.after)
         for text in outcome.warnings:
             self._record.warn(text, task)
@@ -319,62 +333,28 @@ class LocalExecutor:
 
     def _asked_to_stop(self, why: str) -> None:
         section = self._schedule.in_flight()
-        if self._stopping or self._failure or section is None or section.label == "end":
+        if self._ending.why or self._failure or section is None or section.label == "end":
             return
         self._journal.event("stop", why=why, step=section.step)
         place = section.label if section.step is None else f"step {section.step + 1}"
         self._report.line(f"{why}: finishing {place} (a second signal ends it at once)")
-        if section.step == self._plan.steps - 1:
+        if section.step != self._plan.steps - 1:
+            self._ending.after(section, why)
+
+    def _ran_out(self, task: Task, stream: str) -> None:
+        """Nothing is left to take: the step that took the last of it is the last step."""
+        section, step = task.section, task.section.works_for(task.head)
+        if self._ending.why or self._failure or step is None or not self._ending.takes(stream, step + 1):
             return
-        self._stopping = why
-        self._shorten(section)
+        why = f"{stream} ran out"
+        self._journal.event("stop", why=why, step=step)
+        self._report.line(f"{why}: step {step + 1} is the last one")
+        self._ending.with_step(section, step, why)
 
-    def _shorten(self, section: Section) -> None:
-        step = section.step
-        if step is None:
-            self._cut(section)
-        elif not (self._take_over(section, step) or self._one_more(section, step + 1)):
-            self._cut(section)
-            self._record.warn(f"stopped after step {step + 1}: what is declared for a last step was not run")
-
-    def _take_over(self, section: Section, step: int) -> bool:
-        """Let the plan in which this step is the last replace what was not started of it."""
-        started = {planned.name: planned for task in section.tasks if task.started for planned in task.phases}
-        plan = self._shorter(step)
-        if plan is None or not fits_now(self._plan, plan, step, started):
-            return False
-        self._cut(section)
-        dropped, new = self._schedule.replace(section, plan.step(step))
-        self._values.expect(section, new)
-        self._values.forget(section, dropped)
-        self._schedule.follow([("end", plan.end)])
-        return True
-
-    def _one_more(self, section: Section, step: int) -> bool:
-        """Run one more step, as the last one: this one went too far to become it."""
-        plan = self._plan if step == self._plan.steps - 1 else self._shorter(step)
-        if plan is None or not (plan is self._plan or fits_after(self._plan, plan, step)):
-            return False
-        self._cut(section)
-        self._schedule.follow([(f"step {step}", plan.step(step)), ("end", plan.end)])
-        self._report.line(f"step {step + 1} will be the last one")
-        return True
-
-    def _shorter(self, step: int) -> RunnablePlan | None:
-        if self._on_stop is None:
-            return None
-        try:
-            plan = self._on_stop(step)
-            if plan is not None:
-                self._binding = self._binding.joined(bind(plan, self._components))
-        except StepgraphError as error:
-            self._record.warn(f"no plan for a run that ends with step {step + 1}: {one_line(error)}")
-            return None
-        return plan
-
-    def _cut(self, section: Section) -> None:
-        for task in self._schedule.cut(section):
-            self._values.forget(task.section, [task])
+    def _adopt(self, plan: RunnablePlan) -> None:
+        """Get ready to run a plan that goes on in this one's place."""
+        self._binding = self._binding.joined(bind(plan, self._components))
+        self._streams = {**streams_of(plan, self._components, self._streams), **self._streams}
 
     # Records
 
@@ -408,7 +388,7 @@ class LocalExecutor:
     def _status(self) -> str:
         if self._failure:
             return "failed"
-        if self._stopping and self._plan.first + self._record.done < self._plan.steps:
+        if self._ending.why and self._plan.first + self._record.done < self._plan.steps:
             return "stopped"
         return "completed_with_warnings" if self._owed else "completed"
 

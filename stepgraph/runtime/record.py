@@ -12,10 +12,13 @@ from stepgraph.ir.plan import Planned
 from stepgraph.runtime.call import Call, Outcome
 from stepgraph.runtime.journal import Journal
 from stepgraph.runtime.plans import RunnablePlan
-from stepgraph.runtime.report import Report, outer_line, place_of, step_line
+from stepgraph.runtime.report import Report, outer_line, place_of, span, step_line
 from stepgraph.runtime.schedule import Scope, Section, Task
 from stepgraph.runtime.tally import Tally
 from stepgraph.runtime.timing import Clock, Ran, StepTime
+
+SLOW, SLOW_FROM = 5, 1.0
+"""A phase that runs this many times its median, and this many seconds at least, is reported."""
 
 
 class Recorder:
@@ -56,6 +59,21 @@ class Recorder:
             if error is None:
                 self.clock.add(ran_of(task, planned, outcome.began, outcome.ended, share))
                 self.before.append((planned.name, share))
+
+    def say(self, text: str) -> None:
+        self._report.line(text)
+
+    def slow(self, task: Task, seconds: float, waiting: list[str]) -> None:
+        """A call takes far longer than it used to: say so while there is still time to look."""
+        usual = sum(self.clock.median(planned.name) or 0.0 for planned in task.phases)
+        waits = f"; {', '.join(waiting)} waits for it" if waiting else ""
+        text = f"{task.name} in {where(task, self._total)} has run for {span(seconds)}, usually {span(usual)}{waits}"
+        self._journal.event("slow", text=text, **_about(task, task.head))
+        self._report.line(f"warning: {text}")
+
+    def is_slow(self, task: Task, seconds: float) -> bool:
+        usual = [self.clock.median(planned.name) for planned in task.phases]
+        return None not in usual and seconds > max(SLOW_FROM, SLOW * sum(one or 0.0 for one in usual))
 
     def warn(self, text: str, task: Task | None = None) -> None:
         self.warnings.append(text)

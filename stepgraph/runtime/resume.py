@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from stepgraph.errors import RunError
-from stepgraph.runtime.call import stream_of
 from stepgraph.runtime.checkpoint import Checkpoint, RunState
+from stepgraph.runtime.contract import Stream
 from stepgraph.runtime.mirror import NEVER, Mirror, carried, version_of
 from stepgraph.runtime.plans import RunnablePlan, kept, named, owner
 
 Components = Mapping[str, Any]
+Streams = Mapping[str, Stream]
 
 
-def restored(plan: RunnablePlan, components: Components, checkpoint: Checkpoint | None) -> Mirror:
+def restored(plan: RunnablePlan, components: Components, streams: Streams, checkpoint: Checkpoint | None) -> Mirror:
     """Load the checkpoint, if there is one, and return the state that the run begins with."""
     state = checkpoint.state if checkpoint else RunState(-1, 0)
     copied = copied_into(plan)
     if checkpoint:
         load(plan, components, checkpoint, [name for name in carried(plan.graph) if name not in copied])
-    streams = {name: stream_of(plan.graph, components, name) for name in streams_of(plan)}
     for name in streams.keys() & state.cursors.keys():
         streams[name].seek(state.cursors[name])
     known = (
@@ -45,10 +45,24 @@ def copied_into(plan: RunnablePlan) -> set[str]:
     return {target for phase in (*graph.start, *graph.step, *graph.end) for target, _ in phase.copies}
 
 
-def streams_of(plan: RunnablePlan) -> list[str]:
-    """Every stream that a kept phase takes from."""
-    wanted = dict.fromkeys(name for planned in kept(plan) for name in (*planned.reads, *planned.updates))
-    return list(named(plan.graph, tuple(wanted), "stream"))
+def streams_of(plan: RunnablePlan, components: Components, known: Container[str] = ()) -> dict[str, Stream]:
+    """Every stream that a kept phase takes from, asked for once: whoever asks twice may get one that starts anew."""
+    wanted = tuple(dict.fromkeys(name for planned in kept(plan) for name in (*planned.reads, *planned.updates)))
+    streams = named(plan.graph, wanted, "stream")
+    return {name: stream_of(plan, components, name) for name in streams if name not in known}
+
+
+def used_up(stream: Stream) -> bool:
+    """Whether a stream that knows its length (``batches``) has nothing left."""
+    batches: int | None = getattr(stream, "batches", None)
+    return batches is not None and stream.cursor >= batches
+
+
+def stream_of(plan: RunnablePlan, components: Components, name: str) -> Stream:
+    """The stream behind a resource: of the component that it belongs to, or of ``data``."""
+    provider = components[owner(plan.graph, name) or "data"]
+    found: Stream = provider.stream(name) if hasattr(provider, "stream") else provider
+    return found
 
 
 def _version(plan: RunnablePlan, components: Components, name: str, copied: bool, saved: int | None) -> int:

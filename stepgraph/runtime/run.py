@@ -12,8 +12,10 @@ from stepgraph.errors import ConfigError
 from stepgraph.runtime.bind import bind
 from stepgraph.runtime.build import build_components
 from stepgraph.runtime.checkpoint import Checkpoint
+from stepgraph.runtime.ending import OnStop
+from stepgraph.runtime.gates import check_gates
 from stepgraph.runtime.journal import Journal, Watch
-from stepgraph.runtime.local import LocalExecutor, OnStop, Settings
+from stepgraph.runtime.local import LocalExecutor, Settings
 from stepgraph.runtime.plans import RunnablePlan, empty
 from stepgraph.runtime.report import Report, last_lines
 from stepgraph.runtime.result import Result
@@ -106,6 +108,7 @@ def _built(
         raise ConfigError("nothing to run with: give components, or a config to build them from")
     built = components if components is not None else build_components(config or {}, plan, run_dir, seed)
     bind(plan, built)
+    check_gates(plan)
     return built
 
 

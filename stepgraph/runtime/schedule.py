@@ -21,7 +21,7 @@ Scope = int | str
 """What a value is made for: a step, or ``start`` or ``end``."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Task:
     """One call: a phase, or neighbouring handoffs that arrive together. ``waits`` are the unfinished ones before it."""
 

@@ -72,12 +72,13 @@ class Stream:
 
 
 class Data:
-    """One stream for every name."""
+    """Gives a stream that starts anew whenever it is asked for one; ``one`` is the latest."""
 
     def __init__(self, shared: Shared | None = None, batch: int = 2) -> None:
         self.one = Stream()
 
     def stream(self, name: str) -> Stream:
+        self.one = Stream()
         return self.one
 
 

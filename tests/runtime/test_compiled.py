@@ -107,9 +107,7 @@ def test_a_compiled_run_calls_what_the_plan_keeps_and_nothing_else(tmp_path: Pat
     assert ran == kept
     assert result.pruned == plan.to_dict()["totals"]["pruned_runs"]
     assert (parts["trainer"].updates, parts["data"].one.cursor) == (6, 6)
-    assert [m.get("eval/reward") for m in metrics(tmp_path) if m["step"] is not None].count(0.25) == 2 - (
-        placement == "x"
-    )
+    assert [m.get("eval/reward") for m in metrics(tmp_path) if m["step"] is not None].count(0.25) == 2
 
 
 def test_the_last_step_hands_nothing_over_and_says_what_that_saved(tmp_path: Path) -> None:
@@ -142,3 +140,23 @@ def test_a_run_that_is_asked_to_stop_in_training_saves_and_skips_the_handoff(tmp
     assert last[-2:] == ["train", "save"]
     assert parts["trainer"].at == "device"
     assert find_checkpoint(tmp_path).state.completed == 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("placement", ["colocated", "split"])
+def test_a_run_that_is_out_of_data_saves_in_the_step_that_took_the_last_of_it(tmp_path: Path, placement: str) -> None:
+    plan, out = compiled(placement, 9), io.StringIO()
+    parts = parts_for(plan)
+    parts["data"].one.batches = 5
+    parts["data"].stream = lambda name: parts["data"].one
+    result = run(plan, parts, run_dir=tmp_path, out=out, on_stop=lambda step: compiled(placement, step + 1))
+    assert (result.status, result.exit_code, result.steps) == ("stopped", 0, 5)
+    assert find_checkpoint(tmp_path).state.completed == 5  # type: ignore[union-attr]
+    assert "prompts ran out: step 5 is the last one" in out.getvalue()
+
+
+def test_a_run_with_just_enough_data_completes(tmp_path: Path) -> None:
+    plan = compiled("split", 3)
+    parts = parts_for(plan)
+    parts["data"].one.batches = 3
+    parts["data"].stream = lambda name: parts["data"].one
+    assert run(plan, parts, run_dir=tmp_path, out=io.StringIO()).status == "completed"

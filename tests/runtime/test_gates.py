@@ -97,4 +97,5 @@ def test_rules_are_read_with_their_sign() -> None:
 )
 def test_a_trigger_that_makes_no_sense_is_refused_before_anything_runs(tmp_path: Path, when: When, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        fired(tmp_path, when, lambda ctx: pytest.fail("it ran"))
+        fired(tmp_path / "run", when, lambda ctx: pytest.fail("it ran"))
+    assert not list(tmp_path.iterdir())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stepgraph.ir.plan import Pruned
+from stepgraph.runtime import record
 from stepgraph.runtime.report import WIDTH, duration, last_line, saved_words, step_line
 from stepgraph.runtime.result import Result, Saved
 from stepgraph.runtime.run import run
@@ -192,3 +193,19 @@ def test_a_run_of_no_steps_still_runs_its_start(tmp_path: Path) -> None:
     plan = hand_plan((), steps=0, begin=(phase("judge", "w.do"),))
     assert run(plan, {"w": Worker(tape)}, run_dir=tmp_path, out=io.StringIO()).status == "completed"
     assert tape.begun() == ["judge"]
+
+
+def test_a_phase_far_over_its_median_is_reported_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "SLOW_FROM", 0.05)
+    out = io.StringIO()
+    said: list[str] = []
+
+    def work(ctx: Any) -> None:
+        if ctx.step == 3:
+            time.sleep(0.4)
+            said.append(out.getvalue())
+
+    plan = hand_plan((phase("work", "w.work", ["next@previous"]), phase("next", "w.do", ["work"])), steps=4)
+    run(plan, {"w": Worker(Tape(), work=work)}, run_dir=tmp_path, out=out)
+    assert re.search(r"warning: work in step 4/4 has run for [\d.]+ s, usually [\d.]+ s; next waits for it", said[0])
+    assert len(list(events(tmp_path, "slow"))) == 1

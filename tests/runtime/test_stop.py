@@ -17,7 +17,7 @@ import pytest
 
 from stepgraph.errors import GraphError
 from stepgraph.runtime.checkpoint import find_checkpoint
-from stepgraph.runtime.local import OnStop
+from stepgraph.runtime.ending import OnStop
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.run import run
 
