@@ -12,9 +12,11 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import rustworkx
+import yaml
 
 from stepgraph.compiler import compile as compile_graph
 from stepgraph.compiler import seq
@@ -33,28 +35,30 @@ RESOURCES: dict[str, Any] = {
     "ckpt": "sink",
     "scores": "sink",
 }
+STEP = """
+generate:       {use: engine.generate, reads: [engine], updates: [prompts], needs: {engine: device, kv: device}, writes: [rollouts]}
+offload_engine: {use: engine.offload, moves: {engine: host, kv: none}}
+score:          {use: rewards.score, reads: [rollouts], writes: [rewards]}
+reload_critic:  {use: critic.reload, moves: {critic: device}}
+train_critic:   {use: critic.train, reads: [rollouts, rewards], updates: [critic], needs: {critic: device}, writes: [values]}
+offload_critic: {use: critic.offload, moves: {critic: host}}
+reload_policy:  {use: trainer.reload, moves: {policy: device}}
+train:          {use: trainer.train, reads: [rollouts, rewards, values], updates: [policy], needs: {policy: device}}
+save:           {use: trainer.save, reads: [policy], needs: {policy: device}, writes: [ckpt]}
+offload_policy: {use: trainer.offload, moves: {policy: host}}
+reload_engine:  {use: engine.reload, moves: {engine: device}}
+sync_weights:   {use: engine.sync, copies: {engine: policy}, needs: {engine: device}}
+reload_kv:      {use: engine.reload, moves: {kv: device}}
+eval:           {use: engine.evaluate, reads: [engine], needs: {engine: device, kv: device}, writes: [scores]}
+"""  # noqa: E501 - one phase a line, as in a graph file
 EVERY: dict[str, Any] = {"save": {"every": 20, "last": True}, "eval": {"every": 10}}
 
 
 def loop(gates: dict[str, Any], steps: int) -> Graph:
     """A colocated loop of 14 phases with a critic."""
     colocated = {"trainer": ["engine", "critic"], "critic": ["engine", "trainer"], "engine": ["trainer", "critic"]}
-    step: dict[str, Any] = {
-        "generate": {"use": "engine.generate", "reads": ["engine"], "updates": ["prompts"], "needs": {"engine": "device", "kv": "device"}, "writes": ["rollouts"]},
-        "offload_engine": {"use": "engine.offload", "moves": {"engine": "host", "kv": "none"}},
-        "score": {"use": "rewards.score", "reads": ["rollouts"], "writes": ["rewards"]},
-        "reload_critic": {"use": "critic.reload", "moves": {"critic": "device"}},
-        "train_critic": {"use": "critic.train", "reads": ["rollouts", "rewards"], "updates": ["critic"], "needs": {"critic": "device"}, "writes": ["values"]},
-        "offload_critic": {"use": "critic.offload", "moves": {"critic": "host"}},
-        "reload_policy": {"use": "trainer.reload", "moves": {"policy": "device"}},
-        "train": {"use": "trainer.train", "reads": ["rollouts", "rewards", "values"], "updates": ["policy"], "needs": {"policy": "device"}},
-        "save": {"use": "trainer.save", "reads": ["policy"], "needs": {"policy": "device"}, "writes": ["ckpt"], "when": gates["save"]},
-        "offload_policy": {"use": "trainer.offload", "moves": {"policy": "host"}},
-        "reload_engine": {"use": "engine.reload", "moves": {"engine": "device"}},
-        "sync_weights": {"use": "engine.sync", "copies": {"engine": "policy"}, "needs": {"engine": "device"}},
-        "reload_kv": {"use": "engine.reload", "moves": {"kv": "device"}},
-        "eval": {"use": "engine.evaluate", "reads": ["engine"], "needs": {"engine": "device", "kv": "device"}, "writes": ["scores"], "when": gates["eval"]},
-    }  # fmt: skip
+    step: dict[str, Any] = yaml.safe_load(STEP)
+    step["save"]["when"], step["eval"]["when"] = gates["save"], gates["eval"]
     start = dict.fromkeys(("reload_engine", "sync_weights", "reload_kv"))
     graph = {"name": "bench", "resources": RESOURCES, "keep": {"policy": "any"}, "start": start, "step": step}
     return parse(graph, {"makes_room": colocated}, {"steps": steps})
@@ -72,7 +76,7 @@ def unrolled(steps: int, graph: Graph) -> int:
     names = [phase.name for phase in graph.step]
     dag: Any = rustworkx.PyDAG(check_cycle=False)
     nodes = list(dag.add_nodes_from([name for _ in range(steps) for name in names]))
-    dag.add_edges_from_no_data(list(zip(nodes, nodes[1:], strict=False)))
+    dag.add_edges_from_no_data(list(pairwise(nodes)))
     order = rustworkx.topological_sort(dag)
     live = {nodes[-1]}
     for node in reversed(order):

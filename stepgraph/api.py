@@ -18,7 +18,7 @@ SECTIONS = ("graph", "placement", "run", "max_staleness")
 
 
 def load(graph: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Graph:
-    """Read a graph: by name (of ``./graphs``, ``$STEPGRAPH_PATH``, plug-ins, the packaged ones), by path, or as a mapping.
+    """Read a graph: by name (``./graphs``, ``$STEPGRAPH_PATH``, plug-ins, the packaged ones), by path, or as a mapping.
 
     ``overrides`` are what the command line takes: ``placement=NAME``, ``graph.KEY=VALUE``, ``placement.KEY=VALUE``,
     ``run.KEY=VALUE``, ``max_staleness=N``, ``~graph.KEY``. Nothing else has a meaning for a graph, and is refused.

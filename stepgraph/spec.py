@@ -167,22 +167,28 @@ def with_values(resources: dict[str, Resource], phases: tuple[Phase, ...]) -> di
 def placed(
     resources: dict[str, Resource], placement: Mapping[str, Any], places: tuple[str, ...]
 ) -> dict[str, Resource]:
-    """Give resources the places and sizes that the placement states. What the graph has no such resource for is skipped:
+    """Give resources the places and sizes that the placement states.
 
-    one placement serves many graphs.
+    One placement serves many graphs: a name that this one has not is skipped, unless it looks like a slip.
     """
     found = dict(resources)
     for name, at in mapping(placement.get("at"), "placement.at").items():
-        if at is not None:
+        if at is not None and no_slip(name, "placement.at", found):
             one_of(at, places, f"placement.at.{name}")
-            if name in found and found[name].placed:
-                found[name] = replace(found[name], at=at)
+            needs_placed(name, f"placement.at.{name}", found)
+            found[name] = replace(found[name], at=at)
     for name, size in mapping(placement.get("sizes"), "placement.sizes").items():
-        if size is not None:
-            gib = 0.0 if size == 0 else positive(size, f"placement.sizes.{name}")
-            if name in found:
-                found[name] = replace(found[name], size=gib)
+        if size is not None and no_slip(name, "placement.sizes", found):
+            needs_placed(name, f"placement.sizes.{name}", found)
+            found[name] = replace(found[name], size=0.0 if size == 0 else positive(size, f"placement.sizes.{name}"))
     return found
+
+
+def no_slip(name: str, where: str, resources: Mapping[str, Resource]) -> bool:
+    """Whether the graph has the resource. A name that is nearly one of its own is refused."""
+    if name not in resources and did_you_mean(name, resources):
+        raise GraphError(f"{where}: no resource '{name}'{did_you_mean(name, resources)}")
+    return name in resources
 
 
 def parse_placement(given: Mapping[str, Any], resources: Mapping[str, Resource], places: tuple[str, ...]) -> Placement:
@@ -303,7 +309,7 @@ def arrange(given: list[tuple[Phase, tuple[str, ...], tuple[str, ...]]], title: 
     waiting = [entry for entry in given if entry[1] or entry[2]]
     known = [phase.name for phase, _, _ in given]
     while waiting:
-        ready = [w for w in waiting if set((*w[1], *w[2])) <= {p.name for p in order}]
+        ready = [w for w in waiting if {*w[1], *w[2]} <= {p.name for p in order}]
         if not ready:
             refuse_marks(waiting, known, title)
         for entry in ready:

@@ -14,6 +14,7 @@ from stepgraph.compiler.expand import Expanded, Kind
 from stepgraph.compiler.lower import Layout, Op
 from stepgraph.compiler.seq import Index, Seq, scan
 from stepgraph.errors import GraphError, did_you_mean
+from stepgraph.ir.phase import Phase
 
 T = TypeVar("T", bound=Hashable)
 
@@ -75,7 +76,7 @@ def initial(layout: Layout) -> State:
 
 
 def check(expanded: Expanded, state: State, label_of: Callable[[Shape], int]) -> Seq:
-    """Walk the declared list. Returns the run as labels of shapes; raises ``GraphError`` for the first phase that cannot run."""
+    """Walk the declared list. Returns the run as labels of shapes; raises ``GraphError`` where a phase cannot run."""
     layout = expanded.layout
     states: Table[State] = Table()
     rooms = Rooms(layout)
@@ -240,42 +241,57 @@ class Story:
             if any(target == name and layout.bit(name, place) & want for target, place in p.moves)
         ]
         goal = layout.word(name, want).split(" or ")[0]
+        begin = f"start with placement.at.{name}={goal}"
         if able:
-            return f"let {' or '.join(dict.fromkeys(able))} run before it, or start with placement.at.{name}={goal}"
-        return f"no phase moves {name} there: add one with moves: {{{name}: {goal}}}, or start with placement.at.{name}={goal}"
+            return f"let {' or '.join(dict.fromkeys(able))} run before it, or {begin}"
+        return f"no phase moves {name} there: add one with moves: {{{name}: {goal}}}, or {begin}"
 
     def empty(self, refused: RefusedError) -> str:
         name = refused.resource
-        kind = self.graph.resources[name].kind
-        if kind == "value":
+        if self.graph.resources[name].kind == "value":
             return self.empty_value(name, refused.op)
-        givers = [p.name for p in self.graph.step if name in dict(p.copies) or name in (*p.writes, *p.updates)]
-        lost = [p.name for p in self.graph.step if dict(p.moves).get(name) == "none"]
-        cause = f"whose contents {lost[0]} freed" if lost and self.at > 0 else "which nothing has given contents yet"
+        loser = self.loser(name, refused.op)
+        givers = [p.name for p in self.graph.step if name in dict(p.copies) or name in p.writes]
+        cause = f"whose contents are lost since {loser}" if loser else "which nothing has given contents yet"
         cure = f"let {' or '.join(givers)} run before it" if givers else f"add a phase that copies or writes {name}"
-        at = self.graph.resources[name].at
-        start = "" if lost or at != "none" or givers else f", or start with placement.at.{name}=host"
-        entry = " (an entry under graph.start does so once, before the first step)" if self.at <= 1 and givers else ""
-        return f"takes {name}, {cause}: {cure}{entry}{start}"
+        once = " (an entry under graph.start does so once, before the first step)" if givers and not loser else ""
+        return f"takes {name}, {cause}: {cure}{once}"
+
+    def loser(self, name: str, op: Op) -> str:
+        """Who freed a resource last before a phase, and when."""
+        found = ""
+        for at, kind in self.so_far():
+            for done in kind.ops:
+                if at == self.at and done is op:
+                    return found
+                if dict(done.phase.moves).get(name) == "none":
+                    found = f"{done.name} in {title(self.expanded, at)}"
+        return found
 
     def empty_value(self, name: str, op: Op) -> str:
         writers = [p for p in (*self.graph.start, *self.graph.step, *self.graph.end) if name in p.writes]
         if not writers:
             known = {value for p in self.graph.step for value in p.writes}
             return f"reads {name}, which no phase writes{did_you_mean(name, known)}"
-        writer = writers[0]
+        return f"reads {name}{self.no_writer(writers[0], op)}"
+
+    def no_writer(self, writer: Phase, op: Op) -> str:
+        """Why a value that somebody writes is not there."""
         due = {done.name for _, kind in self.so_far()[-1:] for done in kind.ops}
         if not writer.enabled:
-            return f"reads {name}, which only {writer.name} writes, and it is disabled: enable it, or disable {op.name} too"
+            return f", which {writer.name} writes, and it is disabled: enable it, or disable {op.name} too"
         if writer.name not in due:
-            return f"reads {name}, which {writer.name} does not write in this step: give {op.name} when: {{with: {writer.name}}}"
+            return f", which {writer.name} does not write in this step: give {op.name} when: {{with: {writer.name}}}"
         if writer.ahead != op.phase.ahead:
-            return f"reads {name} {op.phase.ahead} ahead, which {writer.name} writes {writer.ahead} ahead: a value belongs to one step"
-        return f"reads {name} before {writer.name} writes it: let {writer.name} stand before {op.name}"
+            return (
+                f" {op.phase.ahead} ahead, but {writer.name} writes it {writer.ahead} ahead: let both run as far ahead"
+            )
+        return f" before {writer.name} writes it: let {writer.name} stand before {op.name}"
 
     def freed(self, refused: RefusedError) -> str:
         name = refused.resource
-        return f"gives contents to {name}, which is freed (at none): {self.cure_place(name, self.layout.want(name, '!none'), refused.op)}"
+        cure = self.cure_place(name, self.layout.want(name, "!none"), refused.op)
+        return f"gives contents to {name}, which is freed (at none): {cure}"
 
     def twice(self, refused: RefusedError) -> str:
         name = refused.resource

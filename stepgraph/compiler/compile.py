@@ -100,7 +100,8 @@ def total_of(graph: Graph) -> int:
     total = graph.run.total
     if total is None:
         raise ConfigError(
-            "run.steps is not given and nothing else ends the run: give run.steps=N, or run.epochs=E with run.steps_per_epoch=N"
+            "run.steps is not given and nothing else ends the run: "
+            "give run.steps=N, or run.epochs=E with run.steps_per_epoch=N"
         )
     return total
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import lcm
 
 from stepgraph.compiler.lower import Apart, Layout, Op, lower
@@ -97,7 +98,7 @@ def gate(phase: Phase, graph: Graph, first: int, total: int) -> Gate:
         beats += narrowed(other.beats, low, high)
         maybe += narrowed(other.maybe, low, high)
         steps |= other.steps
-    if low > 0 or when.until is not None:
+    if steps and (min(steps) < low or max(steps) >= high):
         steps = {k for k in steps if low <= k < high}
     return Gate(tuple(beats), frozenset(steps), tuple(maybe))
 
@@ -176,15 +177,15 @@ def schedule(gates: list[tuple[int, int, int, Gate]], first: int, total: int, ki
         beats += [(moved(beat, ahead), bit) for beat in one.beats] + [(moved(beat, ahead), maybe) for beat in one.maybe]
         mark(marks, one.steps if not ahead else {k - ahead for k in one.steps}, bit)
     ordered = sorted(marks)
-    steps = ordered[bisect_left(ordered, first) : bisect_left(ordered, total)]
+    marked = [(k, marks[k]) for k in ordered[bisect_left(ordered, first) : bisect_left(ordered, total)]]
     edges = {first, total, *(e for beat, _ in beats for e in (beat.start, beat.until) if first < e < total)}
     cuts = sorted(edges)
     out: list[Node] = []
     at = 0
-    for low, high in zip(cuts, cuts[1:], strict=False):
+    for low, high in pairwise(cuts):
         active = [(beat, bit) for beat, bit in beats if beat.start <= low < beat.until]
-        stop = bisect_left(steps, high, at)
-        out += stretch(low, high, active, marks, steps[at:stop], kind)
+        stop = bisect_left(marked, (high,), at)
+        out += stretch(low, high, active, marked[at:stop], kind)
         at = stop
     return tuple(out)
 
@@ -204,34 +205,33 @@ def moved(beat: Beat, ahead: int) -> Beat:
 
 
 def stretch(
-    low: int, high: int, active: list[tuple[Beat, int]], marks: dict[int, int], steps: list[int], kind: KindOf
+    low: int, high: int, active: list[tuple[Beat, int]], marked: list[tuple[int, int]], kind: KindOf
 ) -> list[Node]:
     """One stretch in which the same beats go on, with single steps marked in it."""
     always = sum({bit for beat, bit in active if beat.period == 1})
     beats = [(beat, bit) for beat, bit in active if beat.period > 1]
     out: list[Node] = []
     if not beats:
-        return chunked(low, high, always, marks, steps, kind)
-    for k in steps:
-        out += (*fill(low, k, always, beats, kind), kind(mask_at(k, always | marks[k], beats)))
+        return chunked(low, high, always, marked, kind)
+    for k, bits in marked:
+        out += (*fill(low, k, always, beats, kind), kind(mask_at(k, always | bits, beats)))
         low = k + 1
     return out + list(fill(low, high, always, beats, kind))
 
 
-def chunked(low: int, high: int, always: int, marks: dict[int, int], steps: list[int], kind: KindOf) -> list[Node]:
+def chunked(low: int, high: int, always: int, marked: list[tuple[int, int]], kind: KindOf) -> list[Node]:
     """Marked steps among steps that are alike: few different chunks make a long run, so that sweeps know them."""
     plain: Seq = (kind(always),)
     chunks: dict[tuple[int, int], Seq] = {}
     out: list[Node] = []
-    for k in steps:
+    for k, bits in marked:
         gap = k - low
         if gap >= CHUNK:
             out += repeat(plain, gap & -CHUNK)
             gap &= CHUNK - 1
-        key = gap, marks[k]
-        found = chunks.get(key)
+        found = chunks.get((gap, bits))
         if found is None:
-            found = chunks[key] = whole((*repeat(plain, gap), kind(always | key[1])))
+            found = chunks[gap, bits] = whole((*repeat(plain, gap), kind(always | bits)))
         out += found
         low = k + 1
     return [*out, *repeat(plain, high - low)]

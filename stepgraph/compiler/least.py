@@ -18,7 +18,7 @@ from stepgraph.compiler.seq import Seq, scan
 from stepgraph.compiler.settled import Facts, Tokens
 
 LIMIT = 2048
-"""The most situations to follow at once. Beyond it the sweeps' answer stands: valid, and no single part of it can go."""
+"""The most situations to follow at once. Beyond it the sweeps' answer stands: no single part of it can go."""
 
 Spot = tuple[int, Tokens]
 """Where everything is, and for each lasting cell the declared contents it holds (0: none that anybody will ask for)."""
@@ -45,8 +45,18 @@ class Way:
     kept: tuple[int, tuple] | tuple[()]  # type: ignore[type-arg]
 
 
+@dataclass(frozen=True, slots=True)
+class Now:
+    """One phase of the declared list: contents before it, those alive after it, those it makes; whether it is gone."""
+
+    before: Tokens
+    alive: frozenset[int]
+    news: dict[int, int]
+    removed: bool
+
+
 def plain(layout: Layout) -> bool:
-    """Whether the sweeps are known to be exact: two places for each thing, and copies that neither chain nor compete."""
+    """Whether the sweeps are exact: two places for each thing, and copies that neither chain nor compete."""
     graph = layout.graph
     phases = (*graph.start, *graph.step, *graph.end)
     reach: dict[str, set[str]] = {name: {graph.resources[name].at} for name in layout.placed}
@@ -122,7 +132,7 @@ def advance(shape: Shape, kept: tuple[int, ...], front: Front) -> tuple[Front, d
         fresh += len(news)
         before = tuple(declared)
         follow(declared, op, news, removed)
-        ways = through(op, ways, before, frozenset(declared), news, removed)
+        ways = through(op, ways, Now(before, frozenset(declared), news, removed))
         if len(ways) > LIMIT:
             raise TooManyError
     return settle(declared, ways)
@@ -140,21 +150,19 @@ def follow(declared: list[int], op: Op, news: dict[int, int], removed: bool) -> 
         declared[cell] = token
 
 
-def through(
-    op: Op, ways: dict[Spot, Way], before: Tokens, alive: frozenset[int], news: dict[int, int], removed: bool
-) -> dict[Spot, Way]:
+def through(op: Op, ways: dict[Spot, Way], now: Now) -> dict[Spot, Way]:
     """Every way past one phase: work as it is; a handoff with any of its parts; removed work not at all."""
     if op.may and (op.moves or op.copies):
         raise TooManyError
     found: dict[Spot, Way] = {}
     for (places, tokens), way in ways.items():
-        for keep in (GONE,) if removed else choices(op):
-            if keep != GONE and not (op.handoff or sees(op, tokens, before)):
+        for keep in (GONE,) if now.removed else choices(op):
+            if keep != GONE and not (op.handoff or sees(op, tokens, now.before)):
                 continue
-            spot = passed(op, keep, places, tokens, news)
+            spot = passed(op, keep, places, tokens, now.news)
             if spot is None:
                 continue
-            known = spot[0], tuple([token if token in alive else 0 for token in spot[1]])
+            known = spot[0], tuple([token if token in now.alive else 0 for token in spot[1]])
             cost = way.cost + (keep.bit_count() if op.handoff and keep != GONE else 0)
             best = found.get(known)
             if best is None or cost < best.cost:
@@ -193,11 +201,11 @@ def passed(op: Op, keep: int, places: int, tokens: Tokens, news: dict[int, int])
         return None
     for cell in bits_of(op.frees(keep)):
         have[cell] = 0
-    for copy in op.copies:
-        if keep & copy.part:
-            if not have[copy.of]:
-                return None
-            have[copy.to] = have[copy.of]
+    copied = [copy for copy in op.copies if keep & copy.part]
+    if not all(have[copy.of] for copy in copied):
+        return None
+    for copy in copied:
+        have[copy.to] = have[copy.of]
     for cell, token in news.items():
         have[cell] = token
     return places, tuple(have)

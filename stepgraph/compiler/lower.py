@@ -51,7 +51,7 @@ class Copy:
 class Op:
     """A phase in one scope; one object each, so that sweeps compare them by identity.
 
-    ``needs``, ``room`` and ``held`` are packed place sets, all ones where anything goes. ``keep`` in the methods are the
+    ``needs``, ``room`` and ``held`` are packed place sets, all ones where anything goes. ``keep`` in the methods is the
     bits of the parts that remain.
 
     ``needs`` must hold whenever the phase runs; of work it includes what the placement adds. ``room`` is what the

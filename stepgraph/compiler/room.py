@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MOST = 6
 """Runs of handoffs up to this length are tried in every order."""
 
+NO_ORDER = "no order of these handoffs fits: offload something to none, or give more capacity"
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -97,21 +99,17 @@ def refuse(plan: Plan) -> None:
         for moment in moments(done):
             over = next((p for p, limit in limits.items() if weight(plan.layout, moment.places, p) > limit), None)
             if over is not None:
-                raise GraphError(tell(plan, done, at, moment, over, limits))
+                raise GraphError(tell(plan, done, at, moment, over))
 
 
-def tell(plan: Plan, done: Done, at: int, moment: Moment, place: str, limits: dict[str, float]) -> str:
-    layout, sizes = plan.layout, plan.graph.resources
+def tell(plan: Plan, done: Done, at: int, moment: Moment, place: str) -> str:
+    layout, sizes, limits = plan.layout, plan.graph.resources, dict(plan.graph.placement.capacity)
     where = "start" if at == 0 else f"step {plan.first + at - 1}" if at <= plan.steps - plan.first else "end"
     who = done.shape.ops[moment.i].name if moment.i >= 0 else "what is there at first"
     here = " + ".join(f"{name} {sizes[name].size or 0:g}" for name in held(layout, moment.places, place))
     size = weight(layout, moment.places, place)
-    fits = order_that_fits(layout, done, moment, limits)
-    cure = (
-        f"this order fits: {', '.join(fits)}"
-        if fits
-        else "no order of these handoffs fits: offload something to none, or give more capacity"
-    )
+    found = order_that_fits(layout, done, moment, limits)
+    cure = f"this order fits: {', '.join(found)}" if found else NO_ORDER
     return f"{who} in {where} brings {place} to {size:g} GiB ({here}), over its capacity of {limits[place]:g}: {cure}"
 
 

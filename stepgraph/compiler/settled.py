@@ -72,9 +72,8 @@ def useful(op: Op, keep: int, wanted: int, places: int, tokens: list[int]) -> in
         if keep & move.part and places & move.field & ~wanted:
             use |= move.part
     for copy in op.copies:
-        if keep & copy.part:
-            if tokens[copy.of] != tokens[copy.to] or not tokens[copy.of]:
-                use |= copy.part
+        if keep & copy.part and (tokens[copy.of] != tokens[copy.to] or not tokens[copy.of]):
+            use |= copy.part
     if not use:
         return GONE
     return keep if op.phase.whole else use

@@ -23,7 +23,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The steps to compile: ``first`` up to, not including, ``steps`` (or the end of the last epoch, whichever is first)."""
+    """The steps to compile: ``first`` up to, not including, ``steps`` or the end of the last epoch."""
 
     steps: int | None = None
     first: int = 0

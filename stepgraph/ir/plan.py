@@ -1,4 +1,4 @@
-"""A compiled step as people and executors see it: the phases that remain, with reasons, and those that went, with reasons."""
+"""A compiled step as people and executors see it: the phases that remain and those that went, with reasons."""
 
 from __future__ import annotations
 

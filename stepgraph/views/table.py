@@ -1,7 +1,7 @@
 """The plan as text: what a person reads in a terminal of 80 columns.
 
-The first variant is told in full, the others by what differs from the one nearest to them. The reason stands beside what
-was pruned, with what would keep it; what did not change is not repeated.
+The first variant is told in full, the others by what differs from the one nearest to them. The reason stands beside
+what was pruned, with what would keep it; what did not change is not repeated.
 """
 
 from __future__ import annotations
