@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
 
 from stepgraph.cli import report
+from stepgraph.data.check import answer_tokens
 from stepgraph.errors import ConfigError, StepgraphError
 from stepgraph.runtime.checkpoint import find_checkpoint
 
@@ -33,7 +37,8 @@ def answers(words: Sequence[str]) -> list[tuple[str, str]]:
         raise ConfigError(f"{run_dir} holds no checkpoint: name the directory of a run that saved one")
     from stepgraph.components.torch.ask import answer
 
-    return [(prompt, answer(checkpoint.path, prompt)) for prompt in prompts]
+    most = answer_tokens(yaml.safe_load((Path(run_dir) / "config.yaml").read_text(encoding="utf-8"))["data"])
+    return [(prompt, answer(checkpoint.path, prompt, most)) for prompt in prompts]
 
 
 if __name__ == "__main__":
