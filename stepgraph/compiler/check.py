@@ -108,18 +108,17 @@ def walk(layout: Layout, kind: Kind, state: State, rooms: Rooms) -> tuple[Shape,
 
 def enter(layout: Layout, op: Op, state: State) -> None:
     """Refuse a phase whose needs do not hold, or that takes what is not there."""
-    if state.places & ~op.needs:
-        raise RefusedError(op, "place", layout.at(state.places & ~op.needs), op.needs)
+    wrong = state.places & ~op.needs
+    if wrong:
+        freed = 0 if op.handoff or op.may else sum(move.bit for move in op.moves if move.frees)
+        raise RefusedError(op, "double" if wrong & freed else "place", layout.at(wrong & freed or wrong), op.needs)
     missing = op.reads & ~(state.have | state.maybe if op.may else state.have)
     if missing:
         raise RefusedError(op, "empty", layout.cell_name(missing))
 
 
 def leave(layout: Layout, op: Op, state: State) -> State:
-    """The state after a phase, unless it frees twice, copies what is not there, or gives contents to what is freed."""
-    freed = 0 if op.handoff or op.may else sum(move.bit for move in op.moves if move.frees)
-    if state.places & freed:
-        raise RefusedError(op, "double", layout.at(state.places & freed))
+    """The state after a phase, unless it copies what is not there, or gives contents to what is freed."""
     places, have = op.put(state.places, op.parts), state.have & ~op.frees(op.parts)
     for copy in op.copies:
         if not have & copy.source:
@@ -143,12 +142,15 @@ class Rooms:
 
     def bound(self, op: Op, places: int) -> Op:
         """The phase with the room that it must leave wherever it meets it here."""
-        rooms = (op.room, *(move.room for move in op.moves))
-        if not any(places & ~room for room in rooms):
+        after = op.put(places, op.parts)
+        asked = [(op.room, places), *((m.room, places) for m in op.moves), *((m.swap, after) for m in op.moves)]
+        if not any(there & ~room for room, there in asked):
             return op
-        wish = tuple(self.met(room, places) for room in rooms)
+        wish = tuple([self.met(room, there) for room, there in asked])
         if (op, wish) not in self._known:
-            moves = tuple(replace(move, room=room) for move, room in zip(op.moves, wish[1:], strict=True))
+            count = len(op.moves)
+            new = zip(op.moves, wish[1 : count + 1], wish[count + 1 :], strict=True)
+            moves = tuple(replace(move, room=room, swap=swap) for move, room, swap in new)
             self._known[op, wish] = replace(op, room=wish[0], moves=moves)
         return self._known[op, wish]
 

@@ -17,7 +17,7 @@ from stepgraph.compiler.expand import Expanded, expand
 from stepgraph.compiler.least import least, plain
 from stepgraph.compiler.plan import Plan
 from stepgraph.compiler.seq import Seq, labels, relabel, scan, spans
-from stepgraph.compiler.settled import Facts
+from stepgraph.compiler.settled import Aim, Facts
 from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.ir.graph import Graph
 
@@ -29,9 +29,13 @@ class Done:
     """One compiled step: what was due, what is kept of it, what was wanted after each phase, and how it was entered."""
 
     shape: Shape
-    kept: tuple[int, ...]
-    wanted: tuple[int, ...]
+    aim: Aim
     facts: Facts
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """What is kept of each phase."""
+        return self.aim.kept
 
 
 def compile(
@@ -117,7 +121,7 @@ class Passes:
         self.expanded, self.layout, self.asked = expanded, expanded.layout, asked
         self.shapes: Table[Shape] = Table()
         self.steps: Table[tuple[int, tuple[int, ...]]] = Table()
-        self.aimed: Table[tuple[int, tuple[int, ...], tuple[int, ...]]] = Table()
+        self.aimed: Table[tuple[int, Aim]] = Table()
         self.met: Table[tuple[int, int]] = Table()
         self.left: list[int] = []
         self.wants: Table[Wants] = Table()
@@ -157,15 +161,15 @@ class Passes:
             if self.shapes[shape].title == "step":
                 after = Wants(after.places, self.layout.unshift(after.cells))
             swept = dead.sweep(self.shapes[shape].ops, kept, after, drop)
-            return self.aimed((shape, swept.kept, swept.wanted)), self.wants(swept.before)
+            return self.aimed((shape, Aim(swept.kept, swept.wanted, swept.idle))), self.wants(swept.before)
 
         return scan(seq, transfer, self.goal, backward=True)[0]
 
     def forward(self, seq: Seq, drop: bool) -> Seq:
         def transfer(label: int, number: int) -> tuple[int, int]:
-            shape, kept, wanted = self.aimed[label]
-            new, facts = settled.sweep(self.shapes[shape].ops, kept, wanted, self.facts[number], drop)
-            self.changed |= new != kept
+            shape, aim = self.aimed[label]
+            new, facts = settled.sweep(self.shapes[shape].ops, aim, self.facts[number], drop)
+            self.changed |= new != aim.kept
             found = self.met((label, number))
             if found == len(self.left):
                 self.left.append(self.steps((shape, new)))
@@ -193,5 +197,5 @@ class Passes:
         return Plan(self.expanded, seq, [self.done(*self.met[number]) for number in range(len(self.left))])
 
     def done(self, label: int, number: int) -> Done:
-        shape, kept, wanted = self.aimed[label]
-        return Done(self.shapes[shape], kept, wanted, self.facts[number])
+        shape, aim = self.aimed[label]
+        return Done(self.shapes[shape], aim, self.facts[number])

@@ -25,11 +25,12 @@ class Wants:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The result for one step: what is kept of each phase, the places wanted right after its moves,
-    and what is wanted before the step."""
+    """The result for one step: what is kept of each phase, the places wanted right after its moves (and whether it is
+    pure work whose contents nobody wants), and what is wanted before the step."""
 
     kept: tuple[int, ...]
     wanted: tuple[int, ...]
+    idle: tuple[bool, ...]
     before: Wants
 
 
@@ -48,15 +49,16 @@ def at_end(layout: Layout) -> Wants:
 def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) -> Swept:
     """Sweep one step. ``after`` is in the terms of this step (see ``Layout.unshift``)."""
     places, cells = after.places, after.cells
-    new, wanted = list(kept), [places] * len(ops)
+    new, wanted, idle = list(kept), [places] * len(ops), [False] * len(ops)
     for i in range(len(ops) - 1, -1, -1):
         op = ops[i]
         if drop and op.removable and new[i] != GONE:
             new[i] = missed(op, new[i], places, cells)
+        idle[i] = op.removable and not op.handoff and not (op.makes & cells or op.sinks)
         wanted[i] = places if new[i] == GONE else places & op.holding(new[i])
         if new[i] != GONE:
             places, cells = before(op, new[i], wanted[i], cells)
-    return Swept(tuple(new), tuple(wanted), Wants(places, cells))
+    return Swept(tuple(new), tuple(wanted), tuple(idle), Wants(places, cells))
 
 
 def before(op: Op, keep: int, places: int, cells: int) -> tuple[int, int]:
@@ -84,9 +86,11 @@ def missed(op: Op, keep: int, places: int, cells: int) -> int:
         if keep & copy.part and cells & copy.target:
             want |= copy.part
             places &= copy.held
-    for move in op.moves:
-        if keep & move.part and places & move.field != move.field:
+    for move in (*op.moves, *op.moves):
+        # Twice: a move that is wanted may want another of the same phase (see ``Move.swap``).
+        if keep & ~want & move.part and places & move.field != move.field:
             want |= move.part
+            places &= move.swap
     if not op.handoff:
         return keep if want or op.makes & cells or op.sinks else GONE
     if not want:

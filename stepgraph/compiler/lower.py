@@ -23,13 +23,18 @@ Apart = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Move:
-    """One part of a phase: resource ``at`` goes to place ``bit``. ``room`` is what the placement asks for meanwhile."""
+    """One part of a phase: resource ``at`` goes to place ``bit``.
+
+    ``room`` is what the placement asks for at entry; ``swap``, what it asks for of the things that the same phase moves,
+    once they are moved: who takes one thing off the device to put another there must not do the second alone.
+    """
 
     at: int
     field: int
     bit: int
     part: int
     room: int
+    swap: int
     frees: bool
     cell: int
     puts: bool
@@ -104,6 +109,9 @@ class Op:
     def holding(self, keep: int) -> int:
         """The places it asks for once its moves are made: nothing that it writes or copies may be freed."""
         asked = self.held
+        for move in self.moves:
+            if keep & move.part:
+                asked &= move.swap
         for copy in self.copies:
             if keep & copy.part:
                 asked &= copy.held
@@ -223,7 +231,8 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
     needs = conjunction(layout, phase.needs) & held(layout, (*phase.reads, *phase.updates))
     device = [name for name, word in phase.needs if word == "device"]
     room = making_room(layout, device, own)
-    moves = tuple(lower_move(layout, name, place, i, own) for i, (name, place) in enumerate(phase.moves))
+    moves = tuple(lower_move(layout, phase, i, own) for i in range(len(phase.moves)))
+    freed = () if phase.handoff or may else tuple(name for name, place in phase.moves if place == "none")
     copies = tuple(lower_copy(layout, pair, len(moves) + i) for i, pair in enumerate(phase.copies))
     taken = cells(layout, (*phase.reads, *phase.updates), scope)
     made = cells(layout, (*phase.writes, *phase.updates), scope)
@@ -239,14 +248,14 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         kills=0 if may else cells(layout, phase.writes, scope),
         values=cells(layout, (name for name in phase.writes if resources[name].kind == "value"), scope),
         sinks=any(resources[name].kind == "sink" for name in phase.writes),
-        needs=needs & (layout.ones if phase.handoff else room),
+        needs=needs & held(layout, freed) & (layout.ones if phase.handoff else room),
         held=held(layout, (*phase.writes, *phase.updates)),
         room=room if phase.handoff else layout.ones,
         moves=moves,
         copies=copies,
         parts=(1 << len(moves) + len(copies)) - 1,
         lasting=bits_of(made & layout.lasting),
-        asks=(phase.handoff and room != layout.ones) or any(move.room != layout.ones for move in moves),
+        asks=(phase.handoff and room != layout.ones) or any(move.room & move.swap != layout.ones for move in moves),
     )
 
 
@@ -294,14 +303,21 @@ def bits_of(mask: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def lower_move(layout: Layout, name: str, place: str, part: int, own: dict[str, str]) -> Move:
+def lower_move(layout: Layout, phase: Phase, i: int, own: dict[str, str]) -> Move:
+    name, place = phase.moves[i]
     cell = layout.cells.get((name, ""))
+    room = making_room(layout, (name,), own) if place == "device" else layout.ones
+    swap = making_room(layout, (name,), {}) if place == "device" else layout.ones
+    for other in layout.placed:
+        if other not in dict(phase.moves):
+            swap |= layout.fields[other]
     return Move(
         at=layout.index[name],
         field=layout.fields[name],
         bit=layout.bit(name, place),
-        part=1 << part,
-        room=making_room(layout, (name,), own) if place == "device" else layout.ones,
+        part=1 << i,
+        room=room,
+        swap=swap,
         frees=place == "none",
         cell=0 if cell is None else 1 << cell,
         puts=place == "device",

@@ -29,7 +29,7 @@ FAR = 256
 def kept_key(done: Done) -> tuple[object, ...]:
     """What remains of a step, as a value."""
     pairs = zip(done.shape.ops, done.kept, strict=True)
-    return tuple((op.name, op.may, keep) for op, keep in pairs if keep != GONE)
+    return tuple((op.name, op.may, keep, op.entry(keep)) for op, keep in pairs if keep != GONE)
 
 
 def codes(layout: Layout, done: Done) -> tuple[tuple[str, str], ...]:
@@ -51,7 +51,7 @@ def code(layout: Layout, done: Done, i: int) -> str:
     """Why the phase at ``i`` went: by its most telling part."""
     op = done.shape.ops[i]
     facts = before(done, i)
-    wanted = done.wanted[i] | layout.none
+    wanted = done.aim.wanted[i] | layout.none
     found = {part_code(done, i, wanted, facts, part) for part in parts_of(op)} or {"no_consumer"}
     for one in ("same_contents", "already_there", "only_feeds_pruned", "no_consumer"):
         if one in found:
@@ -61,7 +61,7 @@ def code(layout: Layout, done: Done, i: int) -> str:
 
 def before(done: Done, i: int) -> Facts:
     """Where everything is, and what is equal, right before the phase at ``i``."""
-    return sweep(done.shape.ops[:i], done.kept[:i], done.wanted[:i], done.facts, drop=False)[1]
+    return sweep(done.shape.ops[:i], done.aim, done.facts, drop=False)[1]
 
 
 def part_code(done: Done, i: int, wanted: int, facts: Facts, part: Move | Copy) -> str:
@@ -69,7 +69,7 @@ def part_code(done: Done, i: int, wanted: int, facts: Facts, part: Move | Copy) 
     if isinstance(part, Copy):
         if facts.tokens[part.of] and facts.tokens[part.of] == facts.tokens[part.to]:
             return "same_contents"
-    elif facts.places & part.field == part.bit or serves(done.wanted[i], wanted, facts.places, part):
+    elif facts.places & part.field == part.bit or serves(done.aim.wanted[i], wanted, facts.places, part):
         return "already_there"
     return "only_feeds_pruned" if feeds_pruned(done, i, part) else "no_consumer"
 

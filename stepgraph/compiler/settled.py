@@ -16,6 +16,16 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """What the backward sweep found of one step: what it keeps, the places wanted right after each phase's moves, and
+    which phases are pure work whose contents nobody wants."""
+
+    kept: tuple[int, ...]
+    wanted: tuple[int, ...]
+    idle: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Where everything is (packed; several bits where it is not known), and which cells hold the same."""
 
@@ -35,16 +45,14 @@ def canonical(tokens: list[int]) -> Tokens:
     return tuple([names.setdefault(token, len(names)) for token in tokens])
 
 
-def sweep(
-    ops: tuple[Op, ...], kept: tuple[int, ...], wanted: tuple[int, ...], facts: Facts, drop: bool
-) -> tuple[tuple[int, ...], Facts]:
-    """Sweep one step; ``wanted`` are the places wanted right after each phase's moves."""
+def sweep(ops: tuple[Op, ...], aim: Aim, facts: Facts, drop: bool) -> tuple[tuple[int, ...], Facts]:
+    """Sweep one step."""
     places, tokens = facts.places, list(facts.tokens)
     fresh = len(tokens) + 1
-    new = list(kept)
+    new = list(aim.kept)
     for i, op in enumerate(ops):
-        if drop and op.handoff and not op.may and new[i] != GONE:
-            new[i] = useful(op, new[i], wanted[i], places, tokens)
+        if drop and (op.handoff or aim.idle[i]) and not op.may and new[i] != GONE:
+            new[i] = useful(op, new[i], aim.wanted[i], places, tokens)
         if new[i] != GONE:
             places = op.put(places, new[i])
             fresh = change(op, new[i], tokens, fresh)
@@ -76,4 +84,4 @@ def useful(op: Op, keep: int, wanted: int, places: int, tokens: list[int]) -> in
             use |= copy.part
     if not use:
         return GONE
-    return keep if op.phase.whole else use
+    return keep if op.phase.whole or not op.handoff else use
