@@ -100,7 +100,7 @@ def walk(layout: Layout, kind: Kind, state: State, rooms: Rooms) -> tuple[Shape,
     for op in kind.ops:
         enter(layout, op, state)
         ops.append(rooms.bound(op, state.places) if op.asks else op)
-        state = leave(layout, op, state)
+        state = leave(layout, ops[-1], state)
     if kind.title == "step":
         state = State(state.places, layout.shift(state.have), layout.shift(state.maybe))
     return Shape(kind.title, tuple(ops), kind.due), state
@@ -222,7 +222,7 @@ class Story:
         where, who = self.graph.resources[name].at, "it starts there"
         for at, kind in self.so_far():
             for done in kind.ops:
-                if at == self.at and done is op:
+                if at == self.at and done.phase is op.phase and done.scope == op.scope:
                     return f"{where} ({who})"
                 for target, place in done.phase.moves:
                     if target == name:
@@ -264,7 +264,7 @@ class Story:
         found = ""
         for at, kind in self.so_far():
             for done in kind.ops:
-                if at == self.at and done is op:
+                if at == self.at and done.phase is op.phase and done.scope == op.scope:
                     return found
                 if dict(done.phase.moves).get(name) == "none":
                     found = f"{done.name} in {title(self.expanded, at)}"

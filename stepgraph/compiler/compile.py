@@ -1,4 +1,4 @@
-"""declare -> expand -> check -> dead -> settled -> least -> plan: the passes, strung together over the whole run.
+"""declare -> expand -> check -> dead -> settled -> least -> verify -> plan: the passes over the whole run.
 
 Each pass is a sweep over the run as a sequence of labels (see ``seq``), so that its cost depends on how many different
 steps there are. ``dead`` and ``settled`` repeat until neither drops anything; ``least`` then looks for what two sweeps
@@ -18,6 +18,7 @@ from stepgraph.compiler.least import least, plain
 from stepgraph.compiler.plan import Plan
 from stepgraph.compiler.seq import Seq, labels, relabel, scan, spans
 from stepgraph.compiler.settled import Aim, Facts
+from stepgraph.compiler.verify import verify
 from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.ir.graph import Graph
 
@@ -138,7 +139,13 @@ class Passes:
         seq = self.fixpoint(check.check(self.expanded, state, self.whole))
         if self.asked == frozenset(PASSES) and not plain(self.layout):
             seq = self.fixpoint(self.cheapest(relabel(seq, self.left.__getitem__)))
+        verify(seq, self.compiled, self.facts[self.begin], self.wants[self.goal])
         return self.finish(seq)
+
+    def compiled(self, label: int) -> tuple[Shape, tuple[int, ...]]:
+        """The shape of a finished step and what is kept of it."""
+        shape, kept = self.steps[self.left[label]]
+        return self.shapes[shape], kept
 
     def whole(self, shape: Shape) -> int:
         """Nothing is pruned yet."""

@@ -81,18 +81,29 @@ def before(op: Op, keep: int, places: int, cells: int) -> tuple[int, int]:
 
 def missed(op: Op, keep: int, places: int, cells: int) -> int:
     """The parts of a removable phase that somebody would miss; of pure work and of a fused call, all or none."""
+    made = 0 if op.handoff else op.makes & cells or op.sinks
     want = 0
     for copy in op.copies:
         if keep & copy.part and cells & copy.target:
             want |= copy.part
             places &= copy.held
-    for move in (*op.moves, *op.moves):
-        # Twice: a move that is wanted may want another of the same phase (see ``Move.swap``).
-        if keep & ~want & move.part and places & move.field != move.field:
-            want |= move.part
-            places &= move.swap
+            cells &= ~copy.target
+    want |= wanted_moves(op, keep, places, cells & ~op.kills)
     if not op.handoff:
-        return keep if want or op.makes & cells or op.sinks else GONE
+        return keep if want or made else GONE
     if not want:
         return GONE
     return keep if op.phase.whole else want
+
+
+def wanted_moves(op: Op, keep: int, places: int, cells: int) -> int:
+    """The moves that somebody would miss. What has contents that are wanted before as well as after the phase is not at
+    ``none``, so that having to be anywhere but there is no reason to move it."""
+    want = 0
+    for move in (*op.moves, *op.moves):
+        # Twice: a move that is wanted may want another of the same phase (see ``Move.swap``).
+        anywhere = places | (move.none if cells & move.cell else 0)
+        if keep & ~want & move.part and anywhere & move.field != move.field:
+            want |= move.part
+            places &= move.swap
+    return want

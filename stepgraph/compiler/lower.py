@@ -25,13 +25,14 @@ Apart = frozenset[tuple[str, str]]
 class Move:
     """One part of a phase: resource ``at`` goes to place ``bit``.
 
-    ``room`` is what the placement asks for at entry; ``swap``, what it asks for of the things that the same phase moves,
-    once they are moved: who takes one thing off the device to put another there must not do the second alone.
+    ``room`` is what the placement asks for at entry; ``swap``, what it asks for of the things that the same phase
+    moves, once they are moved: who takes one thing off the device to put another there must not do the second alone.
     """
 
     at: int
     field: int
     bit: int
+    none: int
     part: int
     room: int
     swap: int
@@ -315,6 +316,7 @@ def lower_move(layout: Layout, phase: Phase, i: int, own: dict[str, str]) -> Mov
         at=layout.index[name],
         field=layout.fields[name],
         bit=layout.bit(name, place),
+        none=layout.bit(name, "none"),
         part=1 << i,
         room=room,
         swap=swap,

@@ -46,7 +46,7 @@ def lines(plan: Plan, overrides: Sequence[str]) -> Iterator[str]:
 def head(plan: Plan) -> str:
     graph = plan.graph
     rest = plan.steps - plan.first
-    what = count(rest, "step") if not plan.first else f"steps {plan.first}-{plan.steps - 1}"
+    what = f"steps {plan.first}-{plan.steps - 1}" if plan.first and rest > 0 else count(max(rest, 0), "step")
     left = ", ".join(word for word in (graph.name, graph.placement.name, what) if word)
     return beside(left, f"from {graph.source}" if graph.source else "")
 
