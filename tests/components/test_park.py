@@ -116,6 +116,21 @@ def test_a_place_that_is_not_there_is_refused(park):
         park(several()).move("hots")
 
 
+def test_a_full_disk_is_told_and_leaves_everything_in_place(park, monkeypatch):
+    tensors = several()
+    before = tensors["matrix"].detach().clone()
+    parked = park(tensors)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(RunError, match=r"cannot park 'policy' in .*: No space left on device; make room there, or set"):
+        parked.move("host")
+    assert parked.place == "device"
+    assert torch.equal(tensors["matrix"].detach(), before)
+
+
 def test_no_file_is_left_behind(park, tmp_path):
     parked = park(several())
     parked.move("host")

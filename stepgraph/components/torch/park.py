@@ -105,16 +105,23 @@ class Park:
     def _leave(self, place: str) -> None:
         tensors = self._tensors()
         self._slots = _lay_out(tensors)
-        if place == "host":
-            self._host = self._new_host()
-            for name, tensor in tensors.items():
-                self._host.write(self._slots[name], tensor)
+        self._host = self._written(tensors) if place == "host" else None
         strangers = not all(self._is_mapped(tensor) for tensor in tensors.values())
         for tensor in tensors.values():
             tensor.data = torch.empty(0, dtype=tensor.dtype)
         self._mapping = None
         if strangers:
             _give_back(self._device)
+
+    def _written(self, tensors: Mapping[str, Tensor]) -> _File | _Pinned:
+        try:
+            host = self._new_host()
+            for name, tensor in tensors.items():
+                host.write(self._slots[name], tensor)
+        except OSError as error:
+            cure = "make room there, or set park= to another folder"
+            raise RunError(f"cannot park '{self.resource}' in '{self._folder}': {error.strerror}; {cure}") from error
+        return host
 
     def _return(self) -> None:
         tensors = self._tensors()
