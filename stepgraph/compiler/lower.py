@@ -146,6 +146,10 @@ class Layout:
                 self.cells[name, scope] = len(self.cells)
         self.slots = [sum(1 << self.cells[name, a] for name in values) for a in range(self.ahead + 1)]
         self.stride = len(values)
+        self.sinks = frozenset(r.name for r in graph.resources.values() if r.kind == "sink")
+        # Contents live somewhere: whoever touches them needs their place to be any but ``none``.
+        self.alive = {name: self.want(name, "!none") if r.placed else self.ones for name, r in graph.resources.items()}
+        self._bits: dict[Scope, dict[str, int]] = {}
         self.room = self._room(apart)
 
     def bit(self, name: str, place: str) -> int:
@@ -172,12 +176,16 @@ class Layout:
         held = [place for place in self.graph.places if mask & self.bit(name, place)]
         return " or ".join(held)
 
-    def cell(self, name: str, scope: Scope) -> int | None:
-        """The cell that a name means in a scope; scratch and sinks have none."""
-        kind = self.graph.resources[name].kind
-        if kind == "value":
-            return self.cells[name, scope]
-        return self.cells.get((name, ""))
+    def bits(self, scope: Scope) -> dict[str, int]:
+        """The cell that each name means in a scope, as a bit; scratch and sinks have none."""
+        found = self._bits.get(scope)
+        if found is None:
+            cells = self.cells
+            kinds = {name: scope if r.kind == "value" else "" for name, r in self.graph.resources.items()}
+            masks = {name: cells.get((name, where)) for name, where in kinds.items()}
+            found = {name: 0 if cell is None else 1 << cell for name, cell in masks.items()}
+            self._bits[scope] = found
+        return found
 
     def cell_name(self, mask: int) -> str:
         """The resource of the first cell in a mask."""
@@ -228,71 +236,63 @@ class Layout:
 def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> Op:
     """Give a phase its bits."""
     own = dict(phase.needs)
-    resources = layout.graph.resources
-    needs = conjunction(layout, phase.needs) & held(layout, (*phase.reads, *phase.updates))
-    device = [name for name, word in phase.needs if word == "device"]
-    room = making_room(layout, device, own)
-    moves = tuple(lower_move(layout, phase, i, own) for i in range(len(phase.moves)))
-    freed = () if phase.handoff or may else tuple(name for name, place in phase.moves if place == "none")
-    copies = tuple(lower_copy(layout, pair, len(moves) + i) for i, pair in enumerate(phase.copies))
-    taken = cells(layout, (*phase.reads, *phase.updates), scope)
-    made = cells(layout, (*phase.writes, *phase.updates), scope)
+    handoff, ones, alive = phase.handoff, layout.ones, layout.alive
+    taken, given = phase.reads + phase.updates, phase.writes + phase.updates
+    room = making_room(layout, [name for name, word in phase.needs if word == "device"], own)
+    freed = [] if handoff or may else [name for name, place in phase.moves if place == "none"]
+    needs = meet(alive, (*taken, *freed))
+    for name, word in phase.needs:
+        needs &= layout.want(name, word)
+    moves = tuple([lower_move(layout, phase, i, own) for i in range(len(phase.moves))])
+    copies = tuple([lower_copy(layout, pair, len(moves) + i) for i, pair in enumerate(phase.copies)])
+    bits = layout.bits(scope)
+    made, written = union(bits, given), union(bits, phase.writes)
     return Op(
         name=phase.name,
         phase=phase,
         scope=scope,
         may=may,
-        handoff=phase.handoff,
-        removable=phase.handoff or phase.pure,
-        reads=taken,
+        handoff=handoff,
+        removable=handoff or phase.pure,
+        reads=union(bits, taken),
         makes=made,
-        kills=0 if may else cells(layout, phase.writes, scope),
-        values=cells(layout, (name for name in phase.writes if resources[name].kind == "value"), scope),
-        sinks=any(resources[name].kind == "sink" for name in phase.writes),
-        needs=needs & held(layout, freed) & (layout.ones if phase.handoff else room),
-        held=held(layout, (*phase.writes, *phase.updates)),
-        room=room if phase.handoff else layout.ones,
+        kills=0 if may else written,
+        values=written & ~layout.lasting,
+        sinks=not layout.sinks.isdisjoint(phase.writes),
+        needs=needs if handoff else needs & room,
+        held=meet(alive, given),
+        room=room if handoff else ones,
         moves=moves,
         copies=copies,
         parts=(1 << len(moves) + len(copies)) - 1,
         lasting=bits_of(made & layout.lasting),
-        asks=(phase.handoff and room != layout.ones) or any(move.room & move.swap != layout.ones for move in moves),
+        asks=(handoff and room != ones) or any(move.room & move.swap != ones for move in moves),
     )
 
 
-def conjunction(layout: Layout, needs: Iterable[tuple[str, str]]) -> int:
-    mask = layout.ones
-    for name, word in needs:
-        mask &= layout.want(name, word)
-    return mask
+def union(masks: dict[str, int], names: Iterable[str]) -> int:
+    found = 0
+    for name in names:
+        found |= masks[name]
+    return found
 
 
-def making_room(layout: Layout, names: Iterable[str], own: dict[str, str]) -> int:
+def meet(masks: dict[str, int], names: Iterable[str]) -> int:
+    found = -1
+    for name in names:
+        found &= masks[name]
+    return found
+
+
+def making_room(layout: Layout, names: Iterable[str], own: Iterable[str]) -> int:
     """What the placement wants off the device for these; what the phase itself asks for wins."""
     mask = layout.ones
     for name in names:
         mask &= layout.room[name]
-    for name in own:
-        mask |= layout.fields[name]
+    if mask != layout.ones:
+        for name in own:
+            mask |= layout.fields[name]
     return mask
-
-
-def held(layout: Layout, names: Iterable[str]) -> int:
-    """Contents live somewhere: whoever touches them needs their place to be any but ``none``."""
-    mask = layout.ones
-    for name in names:
-        if name in layout.index:
-            mask &= layout.want(name, "!none")
-    return mask
-
-
-def cells(layout: Layout, names: Iterable[str], scope: Scope) -> int:
-    found = 0
-    for name in names:
-        cell = layout.cell(name, scope)
-        if cell is not None:
-            found |= 1 << cell
-    return found
 
 
 def bits_of(mask: int) -> tuple[int, ...]:
@@ -304,28 +304,34 @@ def bits_of(mask: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def lower_move(layout: Layout, phase: Phase, i: int, own: dict[str, str]) -> Move:
+def lower_move(layout: Layout, phase: Phase, i: int, own: Iterable[str]) -> Move:
     name, place = phase.moves[i]
     cell = layout.cells.get((name, ""))
-    room = making_room(layout, (name,), own) if place == "device" else layout.ones
-    swap = making_room(layout, (name,), {}) if place == "device" else layout.ones
-    for other in layout.placed:
-        if other not in dict(phase.moves):
-            swap |= layout.fields[other]
+    puts = place == "device"
     return Move(
         at=layout.index[name],
         field=layout.fields[name],
         bit=layout.bit(name, place),
         none=layout.bit(name, "none"),
         part=1 << i,
-        room=room,
-        swap=swap,
+        room=making_room(layout, (name,), own) if puts else layout.ones,
+        swap=swapping(layout, phase, name) if puts and len(phase.moves) > 1 else layout.ones,
         frees=place == "none",
         cell=0 if cell is None else 1 << cell,
-        puts=place == "device",
+        puts=puts,
     )
 
 
+def swapping(layout: Layout, phase: Phase, name: str) -> int:
+    """What must be off the device, of the things that a phase moves, once it has put one of them there."""
+    mask = layout.room[name]
+    moved = dict(phase.moves)
+    for other in layout.placed:
+        if other not in moved:
+            mask |= layout.fields[other]
+    return mask
+
+
 def lower_copy(layout: Layout, pair: tuple[str, str], part: int) -> Copy:
-    target, source = (layout.cells[name, ""] for name in pair)
-    return Copy(target, source, 1 << target, 1 << source, 1 << part, held(layout, pair))
+    target, source = layout.cells[pair[0], ""], layout.cells[pair[1], ""]
+    return Copy(target, source, 1 << target, 1 << source, 1 << part, meet(layout.alive, pair))
