@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -21,7 +21,7 @@ from .least import needs_now
 from .machine import Call, Seen
 
 ROOT = Path(__file__).parents[2]
-SHARED = {
+SHARED: dict[str, dict[str, Any]] = {
     "colocated": {"makes_room": {"trainer": ["engine"], "engine": ["trainer"]}},
     "split": {"makes_room": {}, "at": {"policy": "device", "engine": "device", "kv": "device"}},
     "kv_only": {"makes_room": {"trainer": ["engine"], "kv": ["trainer"]}},
@@ -85,12 +85,10 @@ def apart(setup: Setup) -> set[frozenset[str]]:
     return {frozenset(pair) for pair in pairs if pair[::-1] in pairs and pair[0] != pair[1]}
 
 
-def never_worse(setup: Setup, mine: Seen, theirs: Seen) -> None:
+def fits(setup: Setup, theirs: Seen) -> Callable[[frozenset[str]], bool]:
     """What the placement wants apart shares the device only where the declared list has all of it there at once."""
-    pairs = apart(setup)
-    for here in set(mine.together):
-        for group in groups(here, pairs):
-            assert any(group <= there for there in theirs.together), f"on the device together: {sorted(group)}"
+    pairs, shared = apart(setup), set(theirs.together)
+    return lambda here: all(any(group <= there for there in shared) for group in groups(here, pairs))
 
 
 def groups(here: frozenset[str], pairs: set[frozenset[str]]) -> Iterator[frozenset[str]]:

@@ -3,6 +3,6 @@
 from hypothesis import HealthCheck, settings
 
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
-settings.register_profile("meaning", max_examples=150, deadline=None, suppress_health_check=SLOW)
+settings.register_profile("meaning", max_examples=60, deadline=None, suppress_health_check=SLOW)
 settings.register_profile("deep", max_examples=5000, deadline=None, suppress_health_check=SLOW)
 settings.load_profile("meaning")

@@ -37,7 +37,7 @@ class Setup:
 
     @property
     def complete(self) -> bool:
-        """A run that was resumed after its last step: there is nothing to do, not even ``start``, and nothing is kept."""
+        """A run resumed after its last step: there is nothing to do, not even ``start``, and nothing is kept."""
         return self.first > 0 and self.first >= self.steps
 
 
@@ -91,14 +91,15 @@ def due(setup: Setup, name: str, step: int) -> bool:
 def fires(setup: Setup, word: str, given: Any, step: int) -> bool:
     if given is None or given is False:
         return False
+    if word == "with":
+        return due(setup, given, step)
     return {
-        "every": lambda: (step + 1) % given == 0,
-        "steps": lambda: step in given,
-        "first": lambda: step == setup.first,
-        "last": lambda: step == setup.steps - 1,
-        "epoch_end": lambda: (step + 1) % setup.run["steps_per_epoch"] == 0,
-        "with": lambda: due(setup, given, step),
-    }[word]()
+        "every": word == "every" and (step + 1) % given == 0,
+        "steps": word == "steps" and step in given,
+        "first": step == setup.first,
+        "last": step == setup.steps - 1,
+        "epoch_end": word == "epoch_end" and (step + 1) % setup.run["steps_per_epoch"] == 0,
+    }[word]
 
 
 def call(name: str, phase: Config, step: int | None, slot: int | str) -> dict[str, Any]:

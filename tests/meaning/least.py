@@ -5,14 +5,20 @@ A dynamic programme over where everything is and what it holds, call by call. No
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import Any
 
-from .machine import Call, Seen, State, Violation, World, advance, begin, kept_at_end, run
+from .machine import Call, Seen, State, Violation, World, advance, begin, kept_at_end, on_device, run
 
 Pair = tuple[str, str]
 Reached = dict[Any, tuple[int, State]]
+Fits = Callable[[frozenset[str]], bool]
+
+
+def anything(here: frozenset[str]) -> bool:
+    """Where nobody minds what shares the device."""
+    return True
 
 
 def parts(one: Call) -> list[tuple[str, Pair]]:
@@ -63,13 +69,13 @@ def choices(one: Call) -> Iterator[tuple[int, Call | None]]:
         yield len(remaining), only(one, remaining) if remaining else None
 
 
-def least(world: World, calls: Sequence[Call]) -> int:
-    """The least weight with which observers see what they see in the declared list."""
+def least(world: World, calls: Sequence[Call], fits: Fits = anything) -> int:
+    """The least weight with which observers see what they see in the declared list, and the device holds what fits."""
     seen = run(world, calls)
     wanted = wanted_from(calls, seen)
     reached: Reached = {"begin": (0, begin(world))}
     for index, one in enumerate(calls):
-        reached = one_call(world, reached, one, seen, wanted[index + 1])
+        reached = fitting(one_call(world, reached, one, seen, wanted[index + 1]), fits)
     return min(price for price, state in reached.values() if keeps(world, state, seen))
 
 
@@ -86,6 +92,10 @@ def one_call(world: World, reached: Reached, one: Call, seen: Seen, wanted: set[
             if where not in out or out[where][0] > price + extra:
                 out[where] = (price + extra, after)
     return out
+
+
+def fitting(reached: Reached, fits: Fits) -> Reached:
+    return {where: found for where, found in reached.items() if fits(on_device(found[1]))}
 
 
 def attempt(world: World, state: State, option: Call | None, seen: Seen) -> State | None:
@@ -124,23 +134,23 @@ def keeps(world: World, state: State, seen: Seen) -> bool:
         return False
 
 
-def same(world: World, calls: Sequence[Call], seen: Seen) -> bool:
+def same(world: World, calls: Sequence[Call], seen: Seen, fits: Fits) -> bool:
     """Whether observers see in these calls what ``seen`` tells; work that is pure may be missing."""
     try:
         mine = run(world, calls)
     except Violation:
         return False
     agreed = all(seen.work.get(who) == what for who, what in mine.work.items())
-    return agreed and mine.sinks == seen.sinks and mine.kept == seen.kept
+    return agreed and mine.sinks == seen.sinks and mine.kept == seen.kept and all(map(fits, mine.together))
 
 
-def removable(world: World, calls: Sequence[Call], seen: Seen) -> list[tuple[str, Any, Any]]:
+def removable(world: World, calls: Sequence[Call], seen: Seen, fits: Fits = anything) -> list[tuple[str, Any, Any]]:
     """The single parts, whole handoffs and pure work that could still go without anybody telling."""
     out = []
     for index, one in enumerate(calls):
         for what, smaller in smaller_by_one(one):
             rest = [*calls[:index], *([smaller] if smaller else []), *calls[index + 1 :]]
-            if same(world, rest, seen):
+            if same(world, rest, seen, fits):
                 out.append((one["phase"], one["slot"], what))
     return out
 

@@ -144,14 +144,15 @@ def placements(flags: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     groups = sorted({entry["of"] for entry in known.values() if isinstance(entry, dict) and entry.get("of")})
     at = {name: "device" for name in known if name in EVERYWHERE}
     apart = {name: place for name, place in at.items() if name not in TURNS}
-    return {
+    known_ways: dict[str, dict[str, Any]] = {
         "colocated": {"makes_room": {one: [other for other in groups if other != one] for one in groups}},
         "split": {"makes_room": {}, "at": at},
         "kv only": {"makes_room": {"trainer": ["engine"], "kv": ["trainer"]}},
         "two": {"makes_room": {"trainer": ["engine"], "engine": ["trainer"]}, "at": apart},
         "one way": {"makes_room": {"trainer": ["engine"]}},
         "nobody": {},
-    }[flags["placement"]]
+    }
+    return known_ways[flags["placement"]]
 
 
 KEEPS: tuple[dict[str, str], ...] = (
@@ -169,7 +170,7 @@ def flags(draw: st.DrawFn) -> dict[str, Any]:
     rarely = st.sampled_from([False, False, False, True])
     ahead = draw(rarely)
     shared = ["split", "nobody"] if ahead else SHARED
-    out = {name: draw(rarely) for name in RARE}
+    out: dict[str, Any] = {name: draw(rarely) for name in RARE}
     out |= {"ahead": ahead, "level": draw(st.sampled_from([1, 1, 2])), "warmup": draw(st.sampled_from([0, 0, 1, 2]))}
     out |= {"save": draw(gates(("eval",))), "eval": draw(gates()), "refresh_when": draw(gates(("save",)))}
     out |= {"sync": draw(gates(("save",))) if draw(rarely) else None, "placement": draw(st.sampled_from(shared))}

@@ -148,8 +148,8 @@ def test_a_partial_wake_is_refused_and_the_missing_thing_named() -> None:
 
 
 def test_a_second_wake_is_removed() -> None:
-    step = {"wake_again": {"use": "engine.reload", "moves": {"engine": "device"}}}
-    setup = grpo(3, eval={"when": {"every": 1}}, **step)
+    again = {"use": "engine.reload", "moves": {"engine": "device"}}
+    setup = grpo(3, eval={"when": {"every": 1}}, wake_again=again)
     assert len(steps_with(setup, "reload_engine") + steps_with(setup, "wake_again")) == 3
 
 
@@ -228,8 +228,8 @@ def test_in_a_warm_up_weights_are_synced_only_where_they_were_thrown_away(place:
     assert steps_with(setup, "sync_weights") == synced
 
 
-SIZES = {"policy": 48, "engine": 16, "kv": 40}
-SYNC = {"copies": {"engine": "policy"}, "needs": {"engine": "device"}, "use": "engine.sync"}
+SIZES: dict[str, Any] = {"policy": 48, "engine": 16, "kv": 40}
+SYNC: dict[str, Any] = {"copies": {"engine": "policy"}, "needs": {"engine": "device"}, "use": "engine.sync"}
 
 
 def handing_over(order: str, device: int, host: int, asleep: str = "host") -> Setup:
