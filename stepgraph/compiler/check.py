@@ -6,7 +6,7 @@ declared list can tell: where a handoff meets the room that the placement asks f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -73,6 +73,21 @@ def initial(layout: Layout) -> State:
         full = resource.kind == "stream" or (resource.carried and resource.at != "none" and name not in targets)
         have |= full << cell
     return State(sum(layout.bit(name, graph.resources[name].at) for name in layout.placed), have)
+
+
+def under_way(expanded: Expanded, contents: Mapping[str, Hashable]) -> int:
+    """The cells that hold something between two steps of a run: lasting ones, and values that were made ahead."""
+    layout, first = expanded.layout, expanded.first
+    have = 0
+    for (name, _), cell in layout.cells.items():
+        kind = layout.graph.resources[name].kind
+        have |= (kind == "stream" or (kind != "value" and contents.get(name) is not None)) << cell
+    for phase in layout.graph.step:
+        for slot in range(phase.ahead):
+            if first + slot < expanded.total and expanded.gates[phase.name].fires(first + slot):
+                bits = layout.bits(slot)
+                have |= sum(bits[name] for name in phase.writes) & ~layout.lasting
+    return have
 
 
 def check(expanded: Expanded, state: State, label_of: Callable[[Shape], int]) -> Seq:

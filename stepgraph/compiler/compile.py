@@ -7,11 +7,11 @@ cannot see, in graphs where there can be such a thing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stepgraph.compiler import check, dead, room, settled, staleness
-from stepgraph.compiler.check import Shape, Table
+from stepgraph.compiler.check import Shape, State, Table
 from stepgraph.compiler.dead import Wants
 from stepgraph.compiler.expand import Expanded, expand
 from stepgraph.compiler.least import least, plain
@@ -27,7 +27,7 @@ PASSES = ("dead", "settled")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One compiled step: what was due, what is kept of it, what was wanted after each phase, and how it was entered."""
+    """One compiled step: what was due, what is kept of it, what was wanted after each phase, how it was entered."""
 
     shape: Shape
     aim: Aim
@@ -66,6 +66,25 @@ def compile(
     if graph.max_staleness is not None:
         staleness.refuse(plan, graph.max_staleness)
     return plan
+
+
+def rest(plan: Plan, step: int, places: Mapping[str, str], contents: Mapping[str, Hashable]) -> Plan:
+    """Compile what is left of a run that is under way, from where everything really is before ``step``.
+
+    ``places`` says where every placed resource is. ``contents`` says what weights and state hold: resources with equal
+    entries hold the same contents, and one without an entry holds none. What runs ahead for ``step`` has been made.
+    This is for runs in which something fired that the plan could only allow for, such as a phase that a file triggers.
+    """
+    graph = plan.graph
+    expanded = expand(graph, plan.expanded.origin, plan.steps, rest=step)
+    layout = expanded.layout
+    missing = [name for name in layout.placed if name not in places]
+    if missing:
+        raise ConfigError(f"places says nothing of '{missing[0]}': say where each of {', '.join(layout.placed)} is")
+    at = sum(layout.bit(name, places[name]) for name in layout.placed)
+    state = State(at, check.under_way(expanded, contents))
+    same = tuple(contents.get(name) for name in layout.lasting_names)
+    return Passes(expanded, frozenset(PASSES), state, same).run()
 
 
 def no_worse(plan: Plan, asked: frozenset[str]) -> Plan:
@@ -118,8 +137,11 @@ class Passes:
     adds the facts that a step was entered with, and keeps what the forward sweep left of it.
     """
 
-    def __init__(self, expanded: Expanded, asked: frozenset[str]) -> None:
+    def __init__(
+        self, expanded: Expanded, asked: frozenset[str], given: State | None = None, same: tuple[object, ...] = ()
+    ) -> None:
         self.expanded, self.layout, self.asked = expanded, expanded.layout, asked
+        self.given, self.same = given, same
         self.shapes: Table[Shape] = Table()
         self.steps: Table[tuple[int, tuple[int, ...]]] = Table()
         self.aimed: Table[tuple[int, Aim]] = Table()
@@ -133,9 +155,9 @@ class Passes:
         """Check, prune to a fixpoint, and hand out the plan."""
         if self.expanded.first >= self.expanded.total > 0 and self.expanded.first > 0:
             return Plan(self.expanded, (), [])
-        state = check.initial(self.layout)
+        state = self.given or check.initial(self.layout)
         self.goal = self.wants(dead.at_end(self.layout))
-        self.begin = self.facts(settled.at_start(self.layout, state.places, state.have))
+        self.begin = self.facts(Facts(state.places, settled.at_start(self.layout, state.have, self.same)))
         seq = self.fixpoint(check.check(self.expanded, state, self.whole))
         if self.asked == frozenset(PASSES) and not plain(self.layout):
             seq = self.fixpoint(self.cheapest(relabel(seq, self.left.__getitem__)))

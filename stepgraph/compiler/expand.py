@@ -66,7 +66,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """The run as kinds: ``seq`` begins with the kind of ``start`` and ends with that of ``end``."""
+    """The run as kinds: ``seq`` begins with the kind of ``start`` and ends with that of ``end``.
+
+    ``first`` is the first step laid out, ``origin`` the first of the run: they differ for the rest of a run.
+    """
 
     layout: Layout
     kinds: tuple[Kind, ...]
@@ -74,6 +77,7 @@ class Expanded:
     first: int
     total: int
     gates: dict[str, Gate]
+    origin: int
 
 
 def on(beat: Beat, k: int) -> bool:
@@ -107,11 +111,16 @@ def narrowed(beats: Iterable[Beat], low: int, high: int) -> list[Beat]:
     return [replace(beat, start=max(beat.start, low), until=min(beat.until, high)) for beat in beats]
 
 
-def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset()) -> Expanded:
-    """Lay the run out as kinds of steps. ``apart`` are pairs that must not be on the device together."""
+def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset(), *, rest: int | None = None) -> Expanded:
+    """Lay the run out as kinds of steps. ``apart`` are pairs that must not be on the device together.
+
+    ``rest`` lays out only the steps from that one on, of a run that is under way: nothing of ``start`` comes again.
+    """
     layout = Layout(graph, apart)
     gates = {phase.name: gate(phase, graph, first, total) for phase in graph.step}
-    kinds: list[Kind] = [start_kind(layout, graph, gates, first, total), end_kind(layout, graph)]
+    start = Kind("start", (), frozenset()) if rest is not None else start_kind(layout, graph, gates, first, total)
+    kinds: list[Kind] = [start, end_kind(layout, graph)]
+    begin = first if rest is None else rest
     known: dict[int, int] = {}
     lowered = Lowered(layout)
 
@@ -122,18 +131,19 @@ def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset()) -> 
             kinds.append(lowered.kind(mask))
         return found
 
-    steps = schedule(
-        [(1 << 2 * i, 2 << 2 * i, p.ahead, gates[p.name]) for i, p in enumerate(graph.step)], first, total, kind
-    )
-    return Expanded(layout, tuple(kinds), (0, *steps, 1), first, total, gates)
+    bits = [(1 << 2 * i, 2 << 2 * i, p.ahead, gates[p.name]) for i, p in enumerate(graph.step)]
+    steps = schedule(bits, begin, total, kind)
+    return Expanded(layout, tuple(kinds), (0, *steps, 1), begin, total, gates, first)
 
 
 def start_kind(layout: Layout, graph: Graph, gates: dict[str, Gate], first: int, total: int) -> Kind:
     """``start``, and after it what runs ahead for the steps that no earlier step can serve."""
     ops = [lower(layout, p, "start") for p in graph.start if p.enabled]
     for slot in range(layout.ahead):
-        early = (p for p in graph.step if p.ahead > slot and first + slot < total and gates[p.name].fires(first + slot))
-        ops += [lower(layout, p, slot) for p in early]
+        for phase in graph.step if first + slot < total else ():
+            one = gates[phase.name]
+            if phase.ahead > slot and (one.fires(first + slot) or one.may_fire(first + slot)):
+                ops.append(lower(layout, phase, slot, may=not one.fires(first + slot)))
     return Kind("start", tuple(ops), frozenset(op.name for op in ops))
 
 

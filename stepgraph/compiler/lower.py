@@ -138,6 +138,7 @@ class Layout:
             if r.carried or r.kind == "stream":
                 self.cells[r.name, ""] = len(self.cells)
         self.lasting = (1 << len(self.cells)) - 1
+        self.lasting_names = tuple(name for name, _ in self.cells)
         self.carried = tuple(r.name for r in graph.resources.values() if r.carried)
         scopes: tuple[Scope, ...] = ("start", "end", *range(self.ahead + 1))
         values = [r.name for r in graph.resources.values() if r.kind == "value"]

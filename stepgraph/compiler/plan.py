@@ -5,7 +5,7 @@ What only a reader wants (edges, reasons, what would keep a phase) is worked out
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -201,6 +201,12 @@ class Plan:
         for op, keep in zip(done.shape.ops, done.kept, strict=True):
             if keep != GONE:
                 yield op.scope if isinstance(op.scope, int) else None, call(self.layout, op, keep)
+
+    def rest(self, step: int, places: Mapping[str, str], contents: Mapping[str, Hashable]) -> Plan:
+        """Compile what is left from ``step`` on, from actual places and contents (see ``compiler.compile.rest``)."""
+        from stepgraph.compiler.compile import rest
+
+        return rest(self, step, places, contents)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as one document (``format=json``)."""

@@ -33,10 +33,11 @@ class Facts:
     tokens: Tokens
 
 
-def at_start(layout: Layout, places: int, have: int) -> Facts:
-    """Every thing with contents starts with its own."""
-    count = layout.lasting.bit_length()
-    return Facts(places, canonical([cell + 1 if have >> cell & 1 else 0 for cell in range(count)]))
+def at_start(layout: Layout, have: int, same: tuple[object, ...] = ()) -> Tokens:
+    """Every thing with contents starts with its own; ``same`` tells, cell by cell, which ones are equal."""
+    names: dict[object, int] = {None: 0}
+    held = same or tuple(range(layout.lasting.bit_length()))
+    return canonical([names.setdefault(one, len(names)) if have >> cell & 1 else 0 for cell, one in enumerate(held)])
 
 
 def canonical(tokens: list[int]) -> Tokens:
