@@ -231,7 +231,19 @@ def test_asking_a_folder_without_a_model_is_refused(tmp_path):
     assert "has no config.json" in refused(answer, tmp_path, "12=", 3)
 
 
-@pytest.mark.parametrize("wrong", [{"lr": 0.0}, {"micro_batch": 0}, {"epochs": 0}, {"clip": -1}, {"kl": -0.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lr": 0.0},
+        {"micro_batch": 0},
+        {"epochs": 0},
+        {"clip": -1},
+        {"kl": -0.1},
+        {"lr": "fast"},
+        {"betas": [0.9]},
+        {"betas": [0.9, 1.5]},
+    ],
+)
 def test_options_that_make_no_sense_are_refused(shared, wrong):
     with pytest.raises(ConfigError, match=rf"trainer\.{next(iter(wrong))}="):
         TorchTrainer(shared(), **wrong)

@@ -35,7 +35,7 @@ class Settings:
     """The trainer's numbers. ``clip`` bounds the ratio, ``clip_grad`` the gradient, ``kl`` weighs the distance."""
 
     lr: float
-    betas: tuple[float, float]
+    betas: tuple[float, ...]
     weight_decay: float
     clip_grad: float
     micro_batch: int
@@ -65,8 +65,7 @@ class TorchTrainer:
         policy: str = "policy",
         places: Mapping[str, str] | None = None,
     ) -> None:
-        first, second = betas
-        numbers = (lr, (first, second), weight_decay, clip_grad, micro_batch, epochs, clip, kl, temperature)
+        numbers = (lr, tuple(betas), weight_decay, clip_grad, micro_batch, epochs, clip, kl, temperature)
         self._set = _checked(Settings(*numbers))
         self._spec, self._seed, self._device = ModelSpec.of(shared.model), shared.seed, pick_device(shared.devices)
         set_threads(self._spec.threads)
@@ -267,9 +266,15 @@ def _must_be_groups(rollouts: Sequence[Rollout], rewards: Sequence[float]) -> No
 
 def _checked(numbers: Settings) -> Settings:
     for name in ("lr", "clip_grad", "micro_batch", "epochs", "clip", "temperature"):
-        if not getattr(numbers, name) > 0:
-            raise ConfigError(f"trainer.{name}={getattr(numbers, name)} must be above 0")
+        if not (_is_number(getattr(numbers, name)) and getattr(numbers, name) > 0):
+            raise ConfigError(f"trainer.{name}={getattr(numbers, name)} must be a number above 0")
     for name in ("kl", "weight_decay"):
-        if getattr(numbers, name) < 0:
-            raise ConfigError(f"trainer.{name}={getattr(numbers, name)} must not be negative")
+        if not (_is_number(getattr(numbers, name)) and getattr(numbers, name) >= 0):
+            raise ConfigError(f"trainer.{name}={getattr(numbers, name)} must be a number, and not negative")
+    if len(numbers.betas) != 2 or not all(_is_number(beta) and 0 <= beta < 1 for beta in numbers.betas):
+        raise ConfigError(f"trainer.betas={list(numbers.betas)} must be two numbers from 0 up to, not including, 1")
     return numbers
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
