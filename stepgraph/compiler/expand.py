@@ -137,13 +137,15 @@ def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset(), *, 
 
 
 def start_kind(layout: Layout, graph: Graph, gates: dict[str, Gate], first: int, total: int) -> Kind:
-    """``start``, and after it what runs ahead for the steps that no earlier step can serve."""
+    """``start``, and after it the steps before the first one, of which only what runs ahead of them is left."""
     ops = [lower(layout, p, "start") for p in graph.start if p.enabled]
-    for slot in range(layout.ahead):
-        for phase in graph.step if first + slot < total else ():
+    for early in range(-layout.ahead, 0):
+        for phase in graph.step:
+            slot = phase.ahead + early
             one = gates[phase.name]
-            if phase.ahead > slot and (one.fires(first + slot) or one.may_fire(first + slot)):
-                ops.append(lower(layout, phase, slot, may=not one.fires(first + slot)))
+            due = one.fires(first + slot)
+            if slot >= 0 and first + slot < total and (due or one.may_fire(first + slot)):
+                ops.append(lower(layout, phase, slot, may=not due))
     return Kind("start", tuple(ops), frozenset(op.name for op in ops))
 
 

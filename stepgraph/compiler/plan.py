@@ -141,7 +141,7 @@ class Plan:
             self._planned(op, keep, names, layer, reasons.why(self, at, i))
             for (i, op, keep), names, layer in zip(kept, waits, depth, strict=True)
         )
-        return phases, reasons.pruned(self, number, at)
+        return phases, reasons.pruned(self, at)
 
     def _planned(self, op: Op, keep: int, after: tuple[str, ...], layer: int, why: str) -> Planned:
         ahead = self.first + op.scope if isinstance(op.scope, int) else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stepgraph.compiler.dead import GONE
 from stepgraph.compiler.lower import Copy, Layout, Move, Op
 from stepgraph.compiler.settled import Facts, sweep
-from stepgraph.errors import GraphError
+from stepgraph.errors import StepgraphError
 from stepgraph.ir.graph import Graph
 from stepgraph.ir.phase import Phase, When
 from stepgraph.ir.plan import Pruned
@@ -130,26 +130,26 @@ def later(plan: Plan, at: int, i: int) -> Iterator[tuple[int, Op, int]]:
                 yield ahead, op, keep
 
 
-def pruned(plan: Plan, number: int, at: int) -> tuple[Pruned, ...]:
-    """The phases of a variant that do not run, in declared order, with reasons told for its first step."""
+def pruned(plan: Plan, at: int) -> tuple[Pruned, ...]:
+    """The phases of a step that do not run, in declared order, with reasons told for the step at a position."""
     done = plan.done[plan._index[at]]
-    found = dict(codes(plan.layout, done))
-    order = [phase for phase in declared(plan.graph, done) if phase.name in found]
-    return tuple(tell(plan, done, at, phase, found[phase.name]) for phase in order)
+    phases = {phase.name: phase for phase in (*plan.graph.step, *declared(plan.graph, done))}
+    place = {name: i for i, name in enumerate(phases)}
+    found = sorted(codes(plan.layout, done), key=lambda item: place[item[0]])
+    return tuple(tell(plan, at, phases[name], kind) for name, kind in found)
 
 
-def tell(plan: Plan, done: Done, at: int, phase: Phase, kind: str) -> Pruned:
-    step = plan.first + at - 1
+def tell(plan: Plan, at: int, phase: Phase, kind: str) -> Pruned:
+    step, done = plan.first + at - 1, plan.done[plan._index[at]]
     if kind == "disabled":
-        where = "" if done.shape.title == "step" else f"{done.shape.title}."
-        path = f"graph.{where or 'step.'}{phase.name}.enabled"
-        return Pruned(phase.name, kind, "disabled: enabled is false", f"{path}=true")
+        return Pruned(
+            phase.name, kind, "disabled: enabled is false", f"graph.{done.shape.title}.{phase.name}.enabled=true"
+        )
     if kind == "not_due":
-        return Pruned(phase.name, kind, not_due(plan, phase, step), toggle(phase, step, plan.steps))
+        return Pruned(phase.name, kind, not_due(plan, phase, step), kept_if(plan, at, phase))
     i = next(i for i, op in enumerate(done.shape.ops) if op.name == phase.name and done.kept[i] == GONE)
-    return Pruned(
-        phase.name, kind, reason(plan, done, i, kind), kept_if(plan, at, phase), dict(phase.moves), dict(phase.copies)
-    )
+    said = reason(plan, done, i, kind)
+    return Pruned(phase.name, kind, said, kept_if(plan, at, phase), dict(phase.moves), dict(phase.copies))
 
 
 def not_due(plan: Plan, phase: Phase, step: int) -> str:
@@ -174,15 +174,6 @@ def said(when: When) -> str:
     words += [f"from={when.start}"] if when.start else []
     words += [f"until={when.until}"] if when.until is not None else []
     return ", ".join(words) or "no trigger"
-
-
-def toggle(phase: Phase, step: int, total: int) -> str:
-    """The override that makes a phase due in a step."""
-    if not phase.enabled:
-        return f"graph.step.{phase.name}.enabled=true"
-    if step == total - 1:
-        return f"graph.step.{phase.name}.when.last=true"
-    return f"graph.step.{phase.name}.when.steps=[{','.join(map(str, sorted({*phase.when.steps, step})))}]"
 
 
 def reason(plan: Plan, done: Done, i: int, kind: str) -> str:
@@ -223,25 +214,41 @@ def brings_back(plan: Plan, graph: Graph, at: int, name: str) -> bool:
     from stepgraph.compiler.compile import compile
 
     try:
-        other = compile(graph, steps=plan.steps, first=plan.first)
-    except GraphError:
+        other = compile(graph, first=plan.first)
+    except StepgraphError:
         return False
     done = other.done[other._index[at]]
     return any(op.name == name and keep != GONE for op, keep in zip(done.shape.ops, done.kept, strict=True))
 
 
 def changes(plan: Plan, step: int, phase: Phase) -> Iterator[tuple[str, Graph]]:
-    """Changes worth trying: let a reader be due in this step, or keep what the phase gives until the end."""
-    graph = plan.graph
-    for reader in graph.step:
-        due = reader.enabled and (not reader.when.named or plan.expanded.gates[reader.name].fires(step))
-        if not due and not reader.handoff and plan.first <= step < plan.steps:
-            yield toggle(reader, step, plan.steps), replace(graph, step=due_in(graph.step, reader, step))
+    """Changes worth trying: let the phase, or a reader of what it gives, be due; or keep what it gives until the end."""
+    graph = replace(plan.graph, run=replace(plan.graph.run, steps=plan.steps))
+    inside = plan.first <= step < plan.steps
+    for one in graph.step if phase.handoff else (phase,):
+        if inside and not plan.expanded.gates[one.name].fires(step + one.ahead) and (one is phase or not one.handoff):
+            yield from let_be_due(graph, one, step)
     for name, place in (*phase.moves, *((target, "any") for target, _ in phase.copies)):
         if name not in dict(graph.keep):
             yield f"graph.keep.{name}={place}", replace(graph, keep=(*graph.keep, (name, place)))
 
 
-def due_in(step: tuple[Phase, ...], reader: Phase, k: int) -> tuple[Phase, ...]:
-    when = reader.when if not reader.enabled else replace(reader.when, named=True, steps=(*reader.when.steps, k))
-    return tuple(replace(p, when=when, enabled=True) if p is reader else p for p in step)
+def let_be_due(graph: Graph, phase: Phase, step: int) -> Iterator[tuple[str, Graph]]:
+    """Ways to make a phase due in a step: each an override, and the graph with it."""
+    when, last, path = phase.when, (graph.run.steps or 0) - 1, f"graph.step.{phase.name}"
+    step += phase.ahead
+    if step > last:
+        yield f"run.steps={step + 1}", replace(graph, run=replace(graph.run, steps=step + 1))
+        return
+    ways = [("enabled=true", replace(phase, enabled=True))] if not phase.enabled else []
+    if when.named and step == last:
+        ways.append(("when.last=true", replace(phase, when=replace(when, last=True))))
+    if when.named:
+        steps = tuple(sorted({*when.steps, step}))
+        ways.append((f"when.steps=[{','.join(map(str, steps))}]", replace(phase, when=replace(when, steps=steps))))
+    if step < when.start:
+        ways.append((f"when.from={step}", replace(phase, when=replace(when, start=step))))
+    if when.until is not None and step >= when.until:
+        ways.append((f"when.until={step + 1}", replace(phase, when=replace(when, until=step + 1))))
+    for text, changed in ways:
+        yield f"{path}.{text}", replace(graph, step=tuple(changed if p is phase else p for p in graph.step))
