@@ -254,6 +254,7 @@ class LocalExecutor:
         task = outcome.task
         del self._running[task]
         error = self._left_saving(task, outcome.error)
+        outcome = self._with_lasting_names(outcome)
         optional = error is not None and self._optional(task)
         self._record.ended(task, outcome, call, error, "ok" if error is None else "warned" if optional else "failed")
         if error is None and call is not None:
@@ -270,6 +271,12 @@ class LocalExecutor:
         except OSError as failed:
             return error or failed
         return error
+
+    def _with_lasting_names(self, outcome: Outcome) -> Outcome:
+        sinks = outcome.returned.sinks
+        if not sinks:
+            return outcome
+        return replace(outcome, returned=replace(outcome.returned, sinks=self._saving(outcome.task).lasting(sinks)))
 
     def _succeeded(self, outcome: Outcome, call: Call) -> None:
         task, step = outcome.task, outcome.task.section.works_for(outcome.task.head)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from stepgraph.runtime.checkpoint import FOLDER, RunState, commit, name_of
 
@@ -42,6 +43,13 @@ class Saving:
             shutil.rmtree(path, ignore_errors=True)
             raise
         self._written(phase)
+
+    def lasting(self, sinks: Mapping[str, Any]) -> dict[str, Any]:
+        """What a phase said of its sinks, with the folder's lasting name in place of the temporary one."""
+        if self.final is None:
+            return dict(sinks)
+        old, new = str(self.temporary), str(self.final)
+        return {name: said.replace(old, new) if isinstance(said, str) else said for name, said in sinks.items()}
 
     def leave(self, phase: str, failed: bool) -> None:
         """The phase is over: without its part, where it failed, there is no checkpoint."""

@@ -202,11 +202,15 @@ class Schedule:
 
     def _add(self, section: Section, phases: Sequence[Planned], ran: set[str]) -> list[Task]:
         new = [Task(section, group) for group in grouped(phases)]
-        here = {phase.name: task for task in new for phase in task.phases}
+        here: dict[str, Task] = {}
         for task in new:
+            # One by one: a phase that runs ahead by two comes twice before the first step, the second after the first.
+            mine = {phase.name: task for phase in task.phases}
             for phase in task.phases:
-                task.waits |= {other for name in phase.after for other in self._found(name, phase, here, ran)}
+                before = here if phase.name in here else mine | here
+                task.waits |= {other for name in phase.after for other in self._found(name, phase, before, ran)}
             task.waits.discard(task)
+            here |= mine
         section.tasks += new
         self._last |= here
         return new
