@@ -27,13 +27,14 @@ from stepgraph.runtime.ending import Ending, OnStop
 from stepgraph.runtime.gates import Gates
 from stepgraph.runtime.journal import Journal
 from stepgraph.runtime.mirror import Mirror, Values
+from stepgraph.runtime.onward import movers, rest
 from stepgraph.runtime.plans import RunnablePlan, named
 from stepgraph.runtime.record import Recorder, one_line, where
 from stepgraph.runtime.report import Report
 from stepgraph.runtime.result import Failure, Result
 from stepgraph.runtime.resume import restored, streams_of, used_up
 from stepgraph.runtime.saving import Saving
-from stepgraph.runtime.schedule import Schedule, Scope, Section, Task
+from stepgraph.runtime.schedule import Schedule, Scope, Section, Task, after_start
 from stepgraph.runtime.stop import StopSignals
 
 WORKERS = 32
@@ -75,7 +76,10 @@ class LocalExecutor:
         self._record = Recorder(plan, journal, self._report)
         self._gates = Gates(plan, journal.run_dir, lambda: self._record.latest)
         self._caller = Caller(plan.graph, components, self._retried)
-        self._schedule, self._values = Schedule(plan), Values(plan.graph)
+        # The step after one that may move things is planned when that is known, and cannot begin before.
+        self._movers = movers(plan.graph)
+        self._schedule = Schedule(plan, 1) if self._movers else Schedule(plan)
+        self._values = Values(plan.graph)
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._running: dict[Task, float] = {}
         self._savings: dict[tuple[int, Scope, frozenset[str]], Saving] = {}
@@ -160,6 +164,17 @@ class LocalExecutor:
         self._record.close(section, self._running)
         self._savings = {key: saving for key, saving in self._savings.items() if key[0] > section.index}
         self._values.drop_step(section)
+        moved = any(planned.name in self._movers for task in section.tasks for planned in task.phases)
+        if moved and section.step is not None and not self._failure and not self._ending.why:
+            self._go_on_from(section.step + 1)
+
+    def _go_on_from(self, step: int) -> None:
+        """Compile what is left again, now that it is known what fired."""
+        plan = rest(self._plan, step, self._mirror)
+        if plan is not None:
+            self._adopt(plan)
+            self._schedule.follow(after_start(plan))
+            self._journal.event("compiled", step=step, places=dict(self._mirror.places))
 
     def _start_ready(self, pool: ThreadPoolExecutor) -> None:
         while not self._failure and (ready := self._schedule.ready()):

@@ -73,8 +73,13 @@ class Section:
 
 def sections(plan: RunnablePlan) -> Iterator[tuple[str, CompiledStep]]:
     """Everything that a plan runs, in order, looked up when it is wanted."""
+    return chain([("start", plan.start)], after_start(plan))
+
+
+def after_start(plan: RunnablePlan) -> Iterator[tuple[str, CompiledStep]]:
+    """The steps of a plan, and its end."""
     steps = ((f"step {k}", plan.step(k)) for k in range(plan.first, plan.steps))
-    return chain([("start", plan.start)], steps, [("end", plan.end)])
+    return chain(steps, [("end", plan.end)])
 
 
 def grouped(phases: Sequence[Planned]) -> list[tuple[Planned, ...]]:
@@ -113,8 +118,8 @@ def _parts_agree(one: Planned, other: Planned) -> bool:
 class Schedule:
     """Opens sections as room comes free and knows which tasks are ready."""
 
-    def __init__(self, plan: RunnablePlan) -> None:
-        self._coming = sections(plan)
+    def __init__(self, plan: RunnablePlan, in_flight: int = IN_FLIGHT) -> None:
+        self._coming, self._room = sections(plan), in_flight
         self._last: dict[str, Task] = {}
         self._count = 0
         self.open: deque[Section] = deque()
@@ -122,7 +127,7 @@ class Schedule:
     def extend(self) -> list[Section]:
         """Open what there is room for, and return it."""
         opened: list[Section] = []
-        while len(self.open) < IN_FLIGHT:
+        while len(self.open) < self._room:
             following = next(self._coming, None)
             if following is None:
                 break
