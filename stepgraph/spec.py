@@ -65,6 +65,7 @@ def parse(
         run=parse_run(run or {}),
         max_staleness=whole_number(max_staleness, "max_staleness", none=True, error=ConfigError),
         source=source,
+        unused=unused(place, resources),
     )
     for title, phases in (("start", start), ("step", step), ("end", end)):
         for phase in phases:
@@ -182,6 +183,16 @@ def placed(
             needs_placed(name, f"placement.sizes.{name}", found)
             found[name] = replace(found[name], size=0.0 if size == 0 else positive(size, f"placement.sizes.{name}"))
     return found
+
+
+def unused(placement: Mapping[str, Any], resources: Mapping[str, Resource]) -> tuple[str, ...]:
+    """The entries of a placement that speak of what the graph has not."""
+    return tuple(
+        f"placement.{key}.{name}"
+        for key in ("at", "sizes")
+        for name, said in mapping(placement.get(key), f"placement.{key}").items()
+        if said is not None and name not in resources
+    )
 
 
 def no_slip(name: str, where: str, resources: Mapping[str, Resource]) -> bool:

@@ -52,6 +52,10 @@ def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) 
     new, wanted, idle = list(kept), [places] * len(ops), [False] * len(ops)
     for i in range(len(ops) - 1, -1, -1):
         op = ops[i]
+        if op.simple:
+            wanted[i] = places & op.held
+            places, cells = wanted[i] & op.needs, cells & ~op.kills | op.reads
+            continue
         if drop and op.removable and new[i] != GONE:
             new[i] = missed(op, new[i], places, cells)
         idle[i] = op.removable and not op.handoff and not (op.makes & cells or op.sinks)

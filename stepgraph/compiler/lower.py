@@ -62,6 +62,7 @@ class Op:
 
     ``needs`` must hold whenever the phase runs; of work it includes what the placement adds. ``room`` is what the
     placement adds to a handoff, and holds wherever the declared list meets it. ``held`` must hold after the moves.
+    Of ``simple`` work only the reads, the writes and the needs count: the sweeps make short work of it.
     """
 
     name: str
@@ -82,6 +83,8 @@ class Op:
     copies: tuple[Copy, ...]
     parts: int
     asks: bool
+    simple: bool
+    taken: tuple[int, ...]
     lasting: tuple[int, ...]
 
     def put(self, places: int, keep: int) -> int:
@@ -266,6 +269,8 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         moves=moves,
         copies=copies,
         parts=(1 << len(moves) + len(copies)) - 1,
+        simple=not (handoff or phase.pure or may or moves or copies),
+        taken=bits_of(union(bits, taken) & layout.lasting),
         lasting=bits_of(made & layout.lasting),
         asks=(handoff and room != ones) or any(move.room & move.swap != ones for move in moves),
     )

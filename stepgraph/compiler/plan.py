@@ -235,7 +235,9 @@ class Plan:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What is legal and looks wrong."""
-        return staleness.warnings(self)
+        skipped = self.graph.unused
+        said = (f"{', '.join(skipped)}: this graph has no such resource, so nothing reads it",) if skipped else ()
+        return (*said, *staleness.warnings(self))
 
     @cached_property
     def stale(self) -> list[tuple[int, staleness.Aged]]:

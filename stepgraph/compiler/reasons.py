@@ -222,7 +222,7 @@ def brings_back(plan: Plan, graph: Graph, at: int, name: str) -> bool:
 
 
 def changes(plan: Plan, step: int, phase: Phase) -> Iterator[tuple[str, Graph]]:
-    """Changes worth trying: let the phase, or a reader of what it gives, be due; or keep what it gives until the end."""
+    """Changes worth trying: let the phase, or a reader of what it gives, be due; or keep what it gives to the end."""
     graph = replace(plan.graph, run=replace(plan.graph.run, steps=plan.steps))
     inside = plan.first <= step < plan.steps
     for one in graph.step if phase.handoff else (phase,):

@@ -45,6 +45,22 @@ def verify(seq: Seq, step_of: Callable[[int], tuple[Shape, tuple[int, ...]]], fa
         raise AssertionError("the pruned plan does not keep what the graph keeps; passes=[] runs the list as declared")
 
 
+def watched(op: Op, places: int, declared: list[int], pruned: list[int], fresh: int) -> int:
+    """Simple work of both lists."""
+    if places & ~(op.needs & op.held):
+        raise UnsoundError(op, "a place that it needs is not there")
+    compare(op, declared, pruned)
+    for cell in op.lasting:
+        declared[cell] = pruned[cell] = fresh
+        fresh += 1
+    return fresh
+
+
+def compare(op: Op, declared: list[int], pruned: list[int]) -> None:
+    if any(declared[cell] != pruned[cell] for cell in op.taken):
+        raise UnsoundError(op, "it reads other contents")
+
+
 def halves(tokens: Tokens) -> tuple[list[int], list[int]]:
     count = len(tokens) // 2
     return list(tokens[:count]), list(tokens[count:])
@@ -56,12 +72,13 @@ def walk(ops: tuple[Op, ...], kept: tuple[int, ...], both: Both) -> Both:
     declared, pruned = halves(both.tokens)
     fresh = len(both.tokens) + 1
     for op, keep in zip(ops, kept, strict=True):
+        if op.simple:
+            fresh = watched(op, places, declared, pruned, fresh)
+            continue
         if keep != GONE:
             if places & ~op.entry(keep):
                 raise UnsoundError(op, "a place that it needs is not there")
-            seen = bits_of(op.reads)
-            if any(declared[cell] != pruned[cell] for cell in seen if cell < len(declared)):
-                raise UnsoundError(op, "it reads other contents")
+            compare(op, declared, pruned)
             places = op.put(places, keep)
             if places & ~op.holding(keep):
                 raise UnsoundError(op, "it gives contents to what is freed")

@@ -54,3 +54,4 @@ class Graph:
     run: Run = Run()
     max_staleness: int | None = None
     source: str = ""
+    unused: tuple[str, ...] = ()
