@@ -1,0 +1,1 @@
+"""The compiler, pass by pass; what a graph means is tests/meaning's."""

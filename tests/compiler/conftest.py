@@ -1,0 +1,6 @@
+"""Few examples: these folders are run against every broken copy of the compiler (tests/mutants.py)."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("compiler", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("compiler")
