@@ -34,6 +34,18 @@ def shipped(name: str) -> dict[str, Any]:
     return graph
 
 
+def ways(graph: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The placements of any graph with a trainer and an engine, whatever its resources are called."""
+    placed = {name: entry for name, entry in graph["resources"].items() if not isinstance(entry, str)}
+    works_there = [name for name, entry in placed.items() if (entry["kind"], entry["of"]) != ("scratch", "trainer")]
+    caches = [name for name, entry in placed.items() if entry["kind"] == "scratch" and entry["of"] == "engine"]
+    return {
+        "colocated": SHARED["colocated"],
+        "split": {"makes_room": {}, "at": dict.fromkeys(works_there, "device")},
+        "kv_only": {"makes_room": {"trainer": ["engine"], **{name: ["trainer"] for name in caches}}},
+    }
+
+
 def plan(setup: Setup, passes: Sequence[str] = ("dead", "settled")) -> Plan:
     """Compile a configuration. Raises ``GraphError`` where it is refused."""
     graph = spec.parse(dict(setup.graph), dict(setup.placement), dict(setup.run))

@@ -150,7 +150,7 @@ def move(world: World, state: State, call: Call) -> None:
 def copy(world: World, state: State, call: Call) -> None:
     """All copies at once: each target takes what its source held before any of them."""
     pairs = call.get("copies", {})
-    for name in [*pairs, *pairs.values()]:
+    for name in [*pairs.values(), *pairs]:
         if state.place[name] == "none":
             raise Violation(call, name, "copied while freed")
     state.token.update({target: contents(world, state, call, source) for target, source in pairs.items()})

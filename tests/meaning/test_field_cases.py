@@ -163,10 +163,10 @@ def with_teacher(place: str) -> Setup:
         generate={"reads": ["engine", "teacher"]},
     )
     setup.graph["step"]["generate"]["needs"] |= {"teacher": "device", "teacher_kv": "device"}
-    setup.graph["resources"] |= {
-        "teacher": {"kind": "weights", "of": "engine", "at": "host"},
-        "teacher_kv": {"kind": "scratch", "of": "engine", "at": "none"},
-    }
+    setup.graph["resources"].update(
+        teacher={"kind": "weights", "of": "engine", "at": "host"},
+        teacher_kv={"kind": "scratch", "of": "engine", "at": "none"},
+    )
     return setup
 
 

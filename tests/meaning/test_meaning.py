@@ -15,8 +15,9 @@ from stepgraph.errors import GraphError
 from . import against
 from .declared import WORDS, Setup, declared, printed, world
 from .least import least, removable, weight
-from .loops import gates, loops
+from .loops import gated, loops
 from .machine import Seen, Violation, run
+from .schedules import gates
 from .wild import wild
 
 graphs = st.one_of(loops(), wild())
@@ -127,29 +128,22 @@ def test_no_single_part_of_a_wild_graph_can_go(setup: Setup) -> None:
     assert removable(world(setup), pruned(setup, against.plan(setup)), theirs, against.fits(setup, theirs)) == []
 
 
-@pytest.mark.parametrize("shared", against.SHARED)
+@pytest.mark.parametrize("way", ["colocated", "split", "kv_only"])
 @pytest.mark.parametrize("name", sorted(path.stem for path in (against.ROOT / "graphs").glob("*.yaml")))
-@settings(max_examples=20)
-@given(save=gates(("eval",)), evaluate=gates(), steps=st.integers(0, 12))
-def test_every_shipped_graph_is_cut_to_the_least(name: str, shared: str, save: Any, evaluate: Any, steps: int) -> None:
-    setup = scheduled(name, shared, {"save": save, "eval": evaluate}, steps)
-    try:
-        compiled = against.plan(setup)
-    except GraphError:
-        seen(setup)
-        raise
-    fits = against.fits(setup, seen(setup))
-    assert weight(pruned(setup, compiled)) == least(world(setup), declared(setup), fits)
-
-
-def scheduled(name: str, placement: str, gated: dict[str, Any], steps: int) -> Setup:
-    """A shipped graph with other gates. A phase that it does not have is passed over."""
+@settings(max_examples=settings().max_examples // 5)
+@given(st.data(), st.integers(0, 9))
+def test_every_shipped_graph_is_cut_to_the_least(name: str, way: str, data: st.DataObject, steps: int) -> None:
     graph = against.shipped(name)
-    step = {phase: {**given, "when": gated.get(phase, given.get("when"))} for phase, given in graph["step"].items()}
-    placed = {thing for thing, entry in graph["resources"].items() if not isinstance(entry, str)}
-    shared = dict(against.SHARED[placement])
-    shared["at"] = {thing: place for thing, place in shared.get("at", {}).items() if thing in placed}
-    return Setup({**graph, "step": step}, shared, {"steps": steps})
+    step = {phase: regated(data, given) for phase, given in graph["step"].items()}
+    setup = Setup({**graph, "step": step}, against.ways(graph)[way], {"steps": steps})
+    fits = against.fits(setup, seen(setup))
+    assert weight(pruned(setup, against.plan(setup))) == least(world(setup), declared(setup), fits)
+
+
+def regated(data: st.DataObject, phase: dict[str, Any]) -> dict[str, Any]:
+    """A phase that the graph gates by the step gets another gate; one that follows another still does."""
+    follows = "with" in (phase.get("when") or {"with": None})
+    return phase if follows else gated(phase, data.draw(gates()))
 
 
 @given(graphs)

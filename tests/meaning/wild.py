@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from .declared import Setup, declared, world
-from .loops import gates, runs
 from .machine import Violation, run
+from .schedules import gates, runs
 
 CARRIED = ("weights", "weights", "weights", "state", "scratch")
 Known = dict[str, Any]
