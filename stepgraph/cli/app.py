@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -92,17 +93,38 @@ def _run_command(arguments: Arguments, config: DictConfig) -> int:
 
 def _job(arguments: Arguments, config: DictConfig) -> Job:
     current = HydraConfig.get()
-    choices = {str(group): str(name) for group, name in current.runtime.choices.items() if name is not None}
+    choices = _choices(current.runtime.choices)
     words = OmegaConf.to_container(current.overrides.task)
     assert isinstance(words, list)
+    typed = _typed(config, choices, words)
+    asked = Job(typed, choices, arguments.overrides, arguments.names, None, arguments.options, arguments.sides)
+    if current.mode != RunMode.MULTIRUN:
+        return asked
+    return replace(asked, overrides=tuple(words), folder=Path(current.runtime.output_dir))
+
+
+def job_of(overrides: Sequence[str]) -> Job:
+    """The job that these overrides make, for a command that looks at more than one."""
+    words = [opened(word) for word in overrides]
+    with _in_one_line(overrides):
+        composed = _loader().load_configuration(CONFIG, words, RunMode.RUN)
+    choices = _choices(composed.hydra.runtime.choices)
+    config = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    return Job(_typed(config, choices, words), choices, tuple(overrides))
+
+
+def _choices(found: Mapping[Any, Any]) -> dict[str, str]:
+    return {str(group): str(name) for group, name in found.items() if name is not None}
+
+
+def _typed(config: DictConfig, choices: Mapping[str, str], words: Sequence[str]) -> schema.Config:
+    """The configuration as plain typed objects, keys that nobody reads refused."""
     with _in_one_line(words):
         if _may_add_keys(words, choices):
             refuse_unknown_keys(_plain(config), _declared(choices))
         typed = OmegaConf.to_object(config)
     assert isinstance(typed, schema.Config)
-    if current.mode != RunMode.MULTIRUN:
-        return Job(typed, choices, arguments.overrides, arguments.names)
-    return Job(typed, choices, tuple(words), arguments.names, Path(current.runtime.output_dir))
+    return typed
 
 
 def _may_add_keys(words: Sequence[str], choices: Mapping[str, str]) -> bool:

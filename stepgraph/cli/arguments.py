@@ -7,8 +7,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from stepgraph.cli.commands import COMMANDS
 from stepgraph.errors import ConfigError, did_you_mean
@@ -26,13 +26,17 @@ VALUED: dict[str, tuple[str, ...]] = {
 """Flags that take a value, with the values they take where that is fixed."""
 GROUPS = ("graph", "placement", "engine", "trainer", "rewards", "data", "model", "executor", "tracker")
 """The groups that a configuration has one choice of."""
+SIDE = "--"
+"""Stands before each side of a comparison."""
 OPEN = ("graph.", "placement.")
 """Sections whose keys the graph's own check knows, so that Hydra need not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """One command line, sorted. ``overrides`` are the user's own words, for hints."""
+    """One command line, sorted. ``overrides`` are the user's own words, for hints; ``options`` the command's own flags;
+    ``sides`` the words after each ``--``.
+    """
 
     command: str = ""
     names: tuple[str, ...] = ()
@@ -40,6 +44,8 @@ class Arguments:
     overrides: tuple[str, ...] = ()
     help: bool = False
     version: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    sides: tuple[tuple[str, ...], ...] = ()
 
     @property
     def multirun(self) -> bool:
@@ -62,11 +68,14 @@ def read(words: Sequence[str]) -> Arguments:
     if words[0] in VERSION:
         return Arguments(version=True)
     command = _command(words[0])
-    flags, rest = _split_flags(words[1:])
+    own = dict(COMMANDS[command].options)
+    flags, options, rest = _split_flags(words[1:], own)
     if any(flag in HELP for flag in flags):
         return Arguments(command, help=True)
+    rest, *sides = _split_sides(command, rest)
     overrides = tuple(word for word in rest if _is_override(word))
-    return Arguments(command, _names(command, [word for word in rest if not _is_override(word)]), flags, overrides)
+    names = _names(command, [word for word in rest if not _is_override(word)])
+    return Arguments(command, names, flags, overrides, options=options, sides=tuple(map(tuple, sides)))
 
 
 def opened(override: str) -> str:
@@ -107,21 +116,51 @@ def _names(command: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _split_flags(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+def _split_sides(command: str, words: Sequence[str]) -> list[list[str]]:
+    """The words before the first ``--``, then those after each."""
+    if SIDE in words and not COMMANDS[command].sides:
+        raise ConfigError(f"{command} takes no '{SIDE}'; a setting is written key=value")
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == SIDE:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _split_flags(words: Sequence[str], own: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str], list[str]]:
+    """Hydra's flags, the command's own with their values, and the other words in their order."""
     flags: list[str] = []
+    options: dict[str, str] = {}
     rest: list[str] = []
     remaining = iter(words)
     for word in remaining:
-        if word.startswith("-"):
-            flags += _flag(word, remaining)
+        if word.partition("=")[0] in own:
+            options.update([_option(word, own, remaining)])
+        elif word.startswith("-") and word != SIDE:
+            flags += _flag(word, own, remaining)
         else:
             rest.append(word)
-    return tuple(flags), rest
+    return tuple(flags), options, rest
 
 
-def _flag(word: str, remaining: Iterator[str]) -> list[str]:
+def _option(word: str, own: Mapping[str, str], remaining: Iterator[str]) -> tuple[str, str]:
+    """A flag of the command's own, and its value where it takes one."""
     name, equals, value = word.partition("=")
-    known = (*HELP, *SWITCHES, *VALUED)
+    if not own[name]:
+        if equals:
+            raise ConfigError(f"{name} takes no value, got '{value}'")
+        return name, ""
+    value = value if equals else next(remaining, "")
+    if not value or value.startswith("-"):
+        raise ConfigError(f"{name} wants a value: {name} {own[name]}")
+    return name, value
+
+
+def _flag(word: str, own: Mapping[str, str], remaining: Iterator[str]) -> list[str]:
+    name, equals, value = word.partition("=")
+    known = (*HELP, *SWITCHES, *VALUED, *own)
     if name not in known:
         raise ConfigError(f"there is no flag '{name}'{did_you_mean(name, known)}; a setting is written key=value")
     if name not in VALUED:

@@ -13,13 +13,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What help says of a command, and its function as ``module:name``: it takes the job and returns an exit code."""
+    """What help says of a command, and its function as ``module:name``: it takes the job and returns an exit code.
+
+    ``options`` are flags of its own, each with the name of its value, or without one where it is a switch. ``sides``:
+    it takes sets of words that each stand after a ``--``.
+    """
 
     summary: str
     target: str
     names: str = ""
     details: str = ""
     leaves_files: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+    sides: bool = False
 
     def load(self) -> Callable[[Job], int]:
         """Import the function."""

@@ -12,7 +12,8 @@ Flags (Hydra's): --cfg job prints the configuration, --multirun runs each combin
                  --config-dir FOLDER adds a folder of configuration, --info searchpath lists them."""
 
 CODES = """\
-Exit codes: 0 done, 1 a run failed, 2 wrong input, 3 a graph or plan was refused, 130 interrupted."""
+Exit codes: 0 done, 1 a run failed, 2 wrong input, 3 a graph or plan was refused,
+            4 diff --exit-code found a difference, 130 interrupted."""
 
 
 def version() -> str:
@@ -44,7 +45,9 @@ def _program() -> str:
 
 
 def _command(name: str, command: Command) -> str:
-    usage = " ".join(part for part in (f"stepgraph {name}", command.names, "[flags] [key=value ...]") if part)
+    own = [f"[{' '.join(filter(None, option))}]" for option in command.options]
+    sides = "-- A -- B" if command.sides else ""
+    usage = " ".join(filter(None, [f"stepgraph {name}", command.names, *own, "[flags] [key=value ...]", sides]))
     details = [command.details, ""] if command.details else []
     return "\n".join([usage, "", f"  {command.summary}", "", *details, _choices(), "", FLAGS, CODES])
 
