@@ -1,0 +1,149 @@
+"""miles' loops: ``train.py`` is the graph ``miles_sync``, ``train_async.py`` is ``miles_async``.
+
+``overrides`` says what the driver's arguments mean for the graph; ``calls`` gives the compiled calls in the driver's
+own words; ``run`` drives miles' own objects through the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from stepgraph.adapters import overrides as shape
+from stepgraph.adapters.arguments import ELSEWHERE, Arguments, read, refuse_colocation
+from stepgraph.adapters.recorded import Words, recorded
+from stepgraph.api import load
+from stepgraph.compiler.compile import PASSES, compile
+from stepgraph.compiler.plan import Plan
+from stepgraph.errors import ConfigError, did_you_mean
+
+LOOPS = ("miles_sync", "miles_async")
+UNSUPPORTED = {"colocate_memory_peak_device": "cpu", "fully_async": False, "save_trigger_sentinel": None}
+IGNORED = {
+    "miles_sync": ("update_weights_interval",),
+    "miles_async": ("colocate", "offload_rollout", "offload_rollout_level"),
+}
+"""Arguments that one of the loops does not read. The async one takes the first two at False only."""
+
+WORDS = Words(
+    stepped=frozenset({"generate", "train_critic", "train_actor", "save_actor", "save_critic", "save_rollout_state"})
+    | {"sync_weights", "eval"},
+    tagged=frozenset({"offload_engine"}),
+)
+
+
+def overrides(config: Mapping[str, Any], loop: str = "miles_sync") -> list[str]:
+    """What these arguments of miles change in a loop's graph, as ``stepgraph.load`` and the command line take it.
+
+    Raises ``ConfigError`` for an argument that is not known, or that contradicts another one.
+
+    >>> overrides({"num_rollout": 3, "eval_interval": 2})[:3]
+    ['run.first=0', 'run.steps=3', 'graph.step.save_rollout_state.enabled=false']
+    """
+    check_loop(loop)
+    args = read(config, "miles", UNSUPPORTED)
+    if loop == "miles_async":
+        refuse_colocation("miles", args)
+        return list(async_loop(args))
+    return list(sync_loop(args))
+
+
+def ignored(config: Mapping[str, Any], loop: str = "miles_sync") -> list[str]:
+    """The given arguments that say nothing about the order of this loop's calls."""
+    check_loop(loop)
+    read(config, "miles", UNSUPPORTED)
+    return [name for name in config if name in (*ELSEWHERE, *UNSUPPORTED, *IGNORED[loop])]
+
+
+def plan(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) -> Plan:
+    """The compiled loop."""
+    return compile(load(loop, overrides(config, loop)), passes=passes)
+
+
+def calls(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) -> list[dict[str, Any]]:
+    """What the loop calls with these arguments, in the driver's own words; as it is written where ``passes=[]``."""
+    return recorded(plan(loop, config, passes), WORDS)
+
+
+def check_loop(loop: str) -> None:
+    if loop not in LOOPS:
+        raise ConfigError(f"miles has no loop '{loop}'{did_you_mean(loop, LOOPS)} (known: {', '.join(LOOPS)})")
+
+
+# ---- what the arguments mean ---------------------------------------------------------------------------------------
+
+
+def sync_loop(args: Arguments) -> Iterator[str]:
+    yield from shape.sync_run(args)
+    yield from shape.saves(args, last=args.stop == args.total)
+    yield from shape.evals(args)
+    yield from shape.critic(args)
+    yield shape.put("graph.step.save_actor.when.from", args.num_critic_only_steps)
+    yield from shape.enabled(engine(args) | trainer(args))
+    yield from shape.enabled(
+        {
+            "start.check_weights": args.check_weight_update_equal,
+            "start.eval": args.eval_interval is not None
+            and (args.total == 0 or (args.trains and not args.skip_eval_before_train)),
+        }
+    )
+    tail = not args.use_critic
+    yield from shape.enabled({"step.offload_train": tail and args.trainer_leaves})
+    yield from shape.enabled({"step.clear_actor_memory": tail and not args.trainer_leaves})
+    if tail and not args.trainer_leaves:
+        yield shape.put("graph.step.train_actor.moves.cache", "device")
+    yield from sync_rooms(args)
+
+
+def engine(args: Arguments) -> dict[str, bool]:
+    """The engine's handoffs, which ``start`` inherits."""
+    names = ("offload_engine", "reload_engine_weights", "reload_engine_kv")
+    return {f"step.{name}": args.engine_leaves for name in names}
+
+
+def trainer(args: Arguments) -> dict[str, bool]:
+    """The handoffs between actor and critic, and around their saves."""
+    names = (
+        "offload_critic", "offload_actor", "reload_actor", "offload_actor_saved", "reload_critic",
+        "offload_critic_saved",
+    )  # fmt: skip
+    return {f"step.{name}": args.use_critic and args.trainer_leaves for name in names}
+
+
+def sync_rooms(args: Arguments) -> Iterator[str]:
+    """Who leaves for whom: the trainer for the engine, and of the engine what ``offload_rollout_level`` names."""
+    leaves = {"cuda_graph": True, "kv_cache": "kv_cache" in args.offload_rollout_level}
+    leaves["weights"] = "weight" in args.offload_rollout_level
+    for name, on in leaves.items():
+        if not on:
+            yield shape.put(f"graph.step.offload_engine.moves.{name}", None)
+        yield shape.put(f"placement.at.{name}", "none" if args.engine_leaves else "device")
+    engine = {name: ("trainer",) if on and args.engine_leaves else () for name, on in leaves.items()}
+    trainer: dict[str, tuple[str, ...]] = {"trainer": ("engine",) if args.trainer_leaves else (), "engine": ()}
+    yield from shape.makes_room(trainer | engine | turns(args))
+    yield from shape.trainer_at(args)
+
+
+def turns(args: Arguments) -> dict[str, tuple[str, ...]]:
+    """Actor and critic take turns on the trainer's devices where the loop offloads them."""
+    both = args.use_critic and args.trainer_leaves
+    return {"actor": ("critic",) if both else (), "critic": ("actor",) if both else ()}
+
+
+def async_loop(args: Arguments) -> Iterator[str]:
+    yield from shape.async_run(args)
+    yield from shape.saves(args, last=True)
+    yield from shape.evals(args)
+    yield shape.put("graph.step.sync_weights.when.every", args.update_weights_interval)
+    yield from shape.critic(args)
+    yield from shape.enabled(trainer(args))
+    yield from shape.enabled(
+        {
+            "start.check_weights": args.check_weight_update_equal,
+            "start.eval": args.eval_interval is not None
+            and args.start_rollout_id == 0
+            and not args.skip_eval_before_train,
+        }
+    )
+    yield from shape.makes_room({"trainer": (), "engine": ()} | turns(args))
+    yield from shape.trainer_at(args)

@@ -1,0 +1,125 @@
+"""slime's loops: ``train.py`` is the graph ``slime_sync``, ``train_async.py`` is ``slime_async``.
+
+``overrides`` says what the driver's arguments mean for the graph; ``calls`` gives the compiled calls in the driver's
+own words; ``run`` drives slime's own objects through the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from stepgraph.adapters import overrides as shape
+from stepgraph.adapters.arguments import ELSEWHERE, Arguments, read, refuse_colocation
+from stepgraph.adapters.recorded import Words, recorded
+from stepgraph.api import load
+from stepgraph.compiler.compile import PASSES, compile
+from stepgraph.compiler.plan import Plan
+from stepgraph.errors import ConfigError, did_you_mean
+
+LOOPS = ("slime_sync", "slime_async")
+UNSUPPORTED = {"debug_exit_after_rollout": None, "release_train": False}
+IGNORED = {
+    "slime_sync": ("offload_rollout_level", "update_weights_interval"),
+    "slime_async": ("colocate", "offload_rollout", "offload_rollout_level", "offload_train", "skip_eval_before_train"),
+}
+"""Arguments that one of the loops does not read. The async one takes the first two at False only."""
+
+WORDS = Words(
+    stepped=frozenset({"generate", "train_critic", "train_actor", "save_actor", "save_critic", "save_rollout_state"})
+    | {"eval"}
+)
+
+
+def overrides(config: Mapping[str, Any], loop: str = "slime_sync") -> list[str]:
+    """What these arguments of slime change in a loop's graph, as ``stepgraph.load`` and the command line take it.
+
+    Raises ``ConfigError`` for an argument that is not known, or that contradicts another one.
+
+    >>> overrides({"num_rollout": 3, "eval_interval": 2})[:3]
+    ['run.first=0', 'run.steps=3', 'graph.step.save_rollout_state.enabled=false']
+    """
+    check_loop(loop)
+    args = read(config, "slime", UNSUPPORTED)
+    if loop == "slime_async":
+        refuse_colocation("slime", args)
+        return list(async_loop(args))
+    return list(sync_loop(args))
+
+
+def ignored(config: Mapping[str, Any], loop: str = "slime_sync") -> list[str]:
+    """The given arguments that say nothing about the order of this loop's calls."""
+    check_loop(loop)
+    read(config, "slime", UNSUPPORTED)
+    return [name for name in config if name in (*ELSEWHERE, *UNSUPPORTED, *IGNORED[loop])]
+
+
+def plan(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) -> Plan:
+    """The compiled loop."""
+    return compile(load(loop, overrides(config, loop)), passes=passes)
+
+
+def calls(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) -> list[dict[str, Any]]:
+    """What the loop calls with these arguments, in the driver's own words; as it is written where ``passes=[]``."""
+    return recorded(plan(loop, config, passes), WORDS)
+
+
+def check_loop(loop: str) -> None:
+    if loop not in LOOPS:
+        raise ConfigError(f"slime has no loop '{loop}'{did_you_mean(loop, LOOPS)} (known: {', '.join(LOOPS)})")
+
+
+# ---- what the arguments mean ---------------------------------------------------------------------------------------
+
+
+def sync_loop(args: Arguments) -> Iterator[str]:
+    yield from shape.sync_run(args)
+    yield from shape.saves(args, last=True)
+    yield from shape.evals(args)
+    yield from shape.critic(args)
+    yield shape.put("graph.step.save_actor.when.from", args.num_critic_only_steps)
+    yield from shape.enabled(handoffs(args))
+    yield shape.put("graph.step.clear_critic_memory.when.until", args.num_critic_only_steps)
+    yield from shape.enabled(
+        {
+            "start.check_weights": args.check_weight_update_equal,
+            "start.eval": args.eval_interval is not None
+            and (args.total == 0 or (args.trains and args.start_rollout_id == 0 and not args.skip_eval_before_train)),
+        }
+    )
+    yield from memory(args)
+
+
+def handoffs(args: Arguments) -> dict[str, bool]:
+    """The engine's handoffs, which ``start`` inherits, and what takes the place of offloading the trainer."""
+    engine = ("offload_engine", "reload_engine_weights", "reload_engine_kv")
+    clear = ("clear_actor_memory", "clear_critic_memory")
+    return {f"step.{name}": args.engine_leaves for name in engine} | {
+        f"step.{name}": not args.trainer_leaves for name in clear
+    }
+
+
+def memory(args: Arguments) -> Iterator[str]:
+    """Who holds what: a model that does not sleep after its work leaves the allocator's cache behind."""
+    for name in ("train_critic", "train_actor"):
+        if not args.trainer_leaves:
+            yield shape.put(f"graph.step.{name}.moves.cache", "device")
+    for name in ("train_critic", "train_actor", "save_actor", "save_critic"):
+        if not args.engine_leaves:
+            yield shape.put(f"graph.step.{name}.needs", None)
+    for name in ("weights", "kv_cache", "cuda_graph"):
+        yield shape.put(f"placement.at.{name}", "none" if args.engine_leaves else "device")
+    yield from shape.makes_room({"trainer": ("engine",) if args.trainer_leaves else (), "engine": ()})
+    yield from shape.trainer_at(args)
+
+
+def async_loop(args: Arguments) -> Iterator[str]:
+    yield from shape.async_run(args)
+    yield from shape.saves(args, last=True)
+    yield from shape.evals(args)
+    yield shape.put("graph.step.sync_weights.when.every", args.update_weights_interval)
+    yield from shape.critic(args)
+    yield shape.put("graph.step.save_actor.when.from", args.num_critic_only_steps)
+    yield from shape.enabled({"start.check_weights": args.check_weight_update_equal})
+    yield from shape.makes_room({"trainer": (), "engine": ()})
+    yield from shape.trainer_at(args)
