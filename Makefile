@@ -28,7 +28,7 @@ test: $(VENV)/test.stamp  ## lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: $(VENV)/test.stamp  ## lint and types alone
 	$(BIN)/ruff check .
