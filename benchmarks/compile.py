@@ -117,12 +117,20 @@ def cold(graph: Graph) -> Callable[[], object]:
     return work
 
 
-def shape_time() -> float:
-    """What one more step of 14 phases costs, in its surroundings: a run with saves and evals against one without."""
-    never: dict[str, Any] = {"save": {"every": None}, "eval": {"every": None}}
-    many, few = loop(EVERY, MILLION), loop(never, MILLION)
-    more = len(compile_graph(many).done) - len(compile_graph(few).done)
-    return (measured(cold(many), 101) - measured(cold(few), 101)) / more
+def many_shapes() -> Graph:
+    """32 steps of up to 14 phases, no two alike: five phases are due by the bits of the step's number."""
+    step: dict[str, Any] = yaml.safe_load(STEP)
+    for name in ("reload_critic", "train_critic", "offload_critic"):
+        del step[name]
+    step["train"]["reads"] = ["rollouts", "rewards"]
+    step |= {
+        name: {"use": f"logs.{name}", "reads": ["rollouts"], "writes": [name]} for name in ("audit", "report", "trace")
+    }
+    for bit, name in enumerate(("save", "eval", "audit", "report", "trace")):
+        step[name]["when"] = {"steps": [k for k in range(32) if k >> bit & 1]}
+    start = dict.fromkeys(("reload_engine", "sync_weights", "reload_kv"))
+    graph = {"name": "shapes", "resources": RESOURCES, "keep": {"policy": "any"}, "start": start, "step": step}
+    return parse(graph, {"makes_room": {"trainer": ["engine"], "engine": ["trainer"]}}, {"steps": 32})
 
 
 def main() -> int:
@@ -134,14 +142,14 @@ def main() -> int:
     plan.step(0)
     steps = [random.Random(1).randrange(MILLION) for _ in range(2000)]
     look = measured(lambda: [plan.step(k) for k in steps], 9) / len(steps)
-    shape = shape_time()
+    shape = measured(cold(many_shapes()), 101) / 32
     rows = [
         ("periodic run, 1,000,000 steps", million, f"1/{base / million:,.0f} of rustworkx", million <= base / 1000),
         ("  against 10,000 steps", ten, f"{million / ten:.2f} times", million <= 1.5 * ten),
         ("random schedule, 1,000,000 steps", wild, f"1/{base / wild:,.0f} of rustworkx", wild <= base / 50),
         ("  extra memory", 0.0, f"{(mb := extra_memory(cold(random_run))):.1f} MB", mb < 16),
         ("plan.step(k), any k", look, "", look <= 10e-6),
-        ("one more step shape of 14 phases", shape, "", shape <= 100e-6),
+        ("one step shape of up to 14 phases", shape, "", shape <= 100e-6),
     ]
     print(f"{'rustworkx, 100,000 steps unrolled':36}{base * 1e3:10.3f} ms")
     for what, seconds, ratio, good in rows:

@@ -168,10 +168,13 @@ class Rooms:
     def bound(self, op: Op, places: int) -> Op:
         """The phase with the room that it must leave wherever it meets it here."""
         after = op.put(places, op.parts)
-        asked = [(op.room, places), *((m.room, places) for m in op.moves), *((m.swap, after) for m in op.moves)]
-        if not any(there & ~room for room, there in asked):
+        wrong = places & ~op.room
+        for move in op.moves:
+            wrong |= places & ~move.room | after & ~move.swap
+        if not wrong:
             return op
-        wish = tuple([self.met(room, there) for room, there in asked])
+        entry = [self.met(room, places) for room in (op.room, *(move.room for move in op.moves))]
+        wish = (*entry, *(self.met(move.swap, after) for move in op.moves))
         if (op, wish) not in self._known:
             count = len(op.moves)
             new = zip(op.moves, wish[1 : count + 1], wish[count + 1 :], strict=True)

@@ -84,6 +84,7 @@ class Op:
     parts: int
     asks: bool
     simple: bool
+    changes: bool
     taken: tuple[int, ...]
     lasting: tuple[int, ...]
 
@@ -270,6 +271,7 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         copies=copies,
         parts=(1 << len(moves) + len(copies)) - 1,
         simple=not (handoff or phase.pure or may or moves or copies),
+        changes=bool(copies or made & layout.lasting or any(move.frees and move.cell for move in moves)),
         taken=bits_of(union(bits, taken) & layout.lasting),
         lasting=bits_of(made & layout.lasting),
         asks=(handoff and room != ones) or any(move.room & move.swap != ones for move in moves),

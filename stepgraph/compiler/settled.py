@@ -55,8 +55,8 @@ def sweep(ops: tuple[Op, ...], aim: Aim, facts: Facts, drop: bool) -> tuple[tupl
         if drop and (op.handoff or aim.idle[i]) and not op.may and new[i] != GONE:
             new[i] = useful(op, new[i], aim.wanted[i], places, tokens)
         if new[i] != GONE:
-            places = op.put(places, new[i])
-            fresh = change(op, new[i], tokens, fresh)
+            places = op.put(places, new[i]) if op.moves else places
+            fresh = change(op, new[i], tokens, fresh) if op.changes else fresh
     return tuple(new), Facts(places, canonical(tokens))
 
 

@@ -82,7 +82,9 @@ def walk(ops: tuple[Op, ...], kept: tuple[int, ...], both: Both) -> Both:
             places = op.put(places, keep)
             if places & ~op.holding(keep):
                 raise UnsoundError(op, "it gives contents to what is freed")
-            change(op, keep, pruned, fresh)
-        # Removed work makes contents that nobody reads: both lists may as well have them.
-        fresh = change(op, op.parts, declared, fresh)
+        if op.changes:
+            # Removed work makes contents that nobody reads: only the declared list has them.
+            if keep != GONE:
+                change(op, keep, pruned, fresh)
+            fresh = change(op, op.parts, declared, fresh)
     return Both(places, canonical(declared + pruned))
