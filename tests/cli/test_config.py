@@ -25,7 +25,7 @@ def test_every_packaged_graph_is_a_choice(stepgraph: Run) -> None:
     names = [path.stem for path in (paths.home() / "graphs").glob("*.yaml")]
     assert "grpo" in names
     for name in names:
-        done = stepgraph("plan", f"graph={name}", "run.steps=4", "format=json")
+        done = stepgraph("plan", f"graph={name}", "placement=split", "run.steps=4", "format=json")
         assert (done.code, done.err, done.files) == (0, "", ())
         assert json.loads(done.out)["graph"] == name
 
