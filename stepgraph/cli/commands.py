@@ -46,6 +46,13 @@ COMMANDS = {
         "stepgraph.cli.plan:plan",
         details="format=text|json|calls   passes=[dead,settled] (passes=[]: the list as declared)",
     ),
+    "show": Command(
+        "draws it: -o FILE.html, .svg, .mmd, .dot or .json; starts nothing",
+        "stepgraph.cli.show:show",
+        names="[RUN_DIR]",
+        details="step=K shows the step K. With a run directory: what was planned there, and what was measured.",
+        options=(("-o", "FILE"),),
+    ),
     "check": Command(
         "check graph, placement, run, data and components; starts nothing",
         "stepgraph.cli.check:check",
