@@ -19,6 +19,7 @@ from typing import Any
 from stepgraph.runtime.checkpoint import clean, replace_durably
 from stepgraph.runtime.plans import RunnablePlan
 from stepgraph.runtime.rundir import RESULT
+from stepgraph.runtime.trace import TRACE, TraceFile
 
 Watch = Callable[[Mapping[str, Any]], None]
 
@@ -39,6 +40,7 @@ class Journal:
         self._lock = Lock()
         self._events = (run_dir / "events.jsonl").open("a", encoding="utf-8")
         self._metrics = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
+        self.trace = TraceFile(run_dir / TRACE)
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -66,6 +68,7 @@ class Journal:
     def close(self) -> None:
         self._events.close()
         self._metrics.close()
+        self.trace.close()
 
 
 def _line(record: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Turns what happens in a run into events, metrics and lines. Decides nothing."""
+"""Turns what happens in a run into events, metrics, lines and the trace. Decides nothing."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from stepgraph.runtime.report import Report, outer_line, place_of, span, step_li
 from stepgraph.runtime.schedule import Scope, Section, Task
 from stepgraph.runtime.tally import Tally
 from stepgraph.runtime.timing import Clock, Ran, StepTime
+from stepgraph.runtime.trace import Tracer
 
 SLOW, SLOW_FROM = 5, 1.0
 """A phase that runs this many times its median, and this many seconds at least, is reported."""
@@ -26,6 +27,7 @@ class Recorder:
 
     def __init__(self, plan: RunnablePlan, journal: Journal, report: Report) -> None:
         self._journal, self._report = journal, report
+        self._trace = Tracer(plan.graph, journal.trace)
         self._total = plan.steps
         self._handoffs = frozenset(phase.name for phase in plan.graph.step if phase.handoff)
         self._metrics: dict[Scope, dict[str, float]] = {}
@@ -43,6 +45,7 @@ class Recorder:
             self._metrics.setdefault(scope, {}).update(metrics)
 
     def started(self, task: Task) -> None:
+        self._trace.began(task)
         for planned in task.phases:
             self._journal.event("start", **_about(task, planned), use=planned.use)
 
@@ -52,6 +55,7 @@ class Recorder:
     def ended(self, task: Task, outcome: Outcome, call: Call | None, error: BaseException | None, word: str) -> None:
         """A call is over; each of its phases gets an event of its own."""
         share = outcome.seconds / len(task.phases)
+        self._trace.ended(task, outcome.ended, word, outcome.returned.bytes)
         for planned in task.phases:
             self._journal.event(
                 "end", **_about(task, planned), outcome=word, **_found(planned, outcome, call), **_why(error)
