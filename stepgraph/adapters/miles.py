@@ -6,16 +6,21 @@ own words; ``run`` drives miles' own objects through the plan.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from stepgraph.adapters import overrides as shape
-from stepgraph.adapters.arguments import ELSEWHERE, Arguments, read, refuse_colocation
+from stepgraph.adapters.arguments import ELSEWHERE, NAMES, Arguments, read, refuse_colocation
+from stepgraph.adapters.drive import drive, known, own_loop
+from stepgraph.adapters.objects import Objects
 from stepgraph.adapters.recorded import Words, recorded
 from stepgraph.api import load
 from stepgraph.compiler.compile import PASSES, compile
 from stepgraph.compiler.plan import Plan
 from stepgraph.errors import ConfigError, did_you_mean
+from stepgraph.runtime.result import Result
 
 LOOPS = ("miles_sync", "miles_async")
 UNSUPPORTED = {"colocate_memory_peak_device": "cpu", "fully_async": False, "save_trigger_sentinel": None}
@@ -68,6 +73,60 @@ def calls(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) 
 def check_loop(loop: str) -> None:
     if loop not in LOOPS:
         raise ConfigError(f"miles has no loop '{loop}'{did_you_mean(loop, LOOPS)} (known: {', '.join(LOOPS)})")
+
+
+# ---- running it ----------------------------------------------------------------------------------------------------
+
+CHECK_OPTIONS = {
+    "allow_quant_error": "check_weight_update_allow_quant_error",
+    "selector": "check_weight_update_selector",
+    "skip_list": "check_weight_update_skip_list",
+}
+"""What ``check_weights`` is told besides its action, where the arguments have it."""
+
+
+def run(
+    args: Any,
+    rollout_manager: Any,
+    actor_model: Any,
+    critic_model: Any = None,
+    num_rollout_per_epoch: int | None = None,
+    *,
+    loop: str = "miles_sync",
+    **options: Any,
+) -> Result:
+    """Run a loop of miles on miles' own objects, whose methods may be coroutines or those of Ray actors.
+
+    ``args`` are the driver's; ``options`` go to ``stepgraph.run`` (``run_dir``, ``out``, ...). A call that fails raises
+    what it raised. Coroutines are awaited on a loop of their own: inside a running one, await ``run_async``.
+    """
+    compiled, objects = prepared(args, Objects(rollout_manager, actor_model, critic_model), num_rollout_per_epoch, loop)
+    with own_loop() as events:
+        return drive(compiled, events, objects, options)
+
+
+async def run_async(
+    args: Any,
+    rollout_manager: Any,
+    actor_model: Any,
+    critic_model: Any = None,
+    num_rollout_per_epoch: int | None = None,
+    *,
+    loop: str = "miles_sync",
+    **options: Any,
+) -> Result:
+    """``run`` for a driver that is a coroutine itself: what it calls is awaited on the driver's own event loop."""
+    compiled, objects = prepared(args, Objects(rollout_manager, actor_model, critic_model), num_rollout_per_epoch, loop)
+    events = asyncio.get_running_loop()
+    return await asyncio.to_thread(drive, compiled, events, objects, {"signals": False, **options})
+
+
+def prepared(args: Any, objects: Objects, per_epoch: int | None, loop: str) -> tuple[Plan, Objects]:
+    """The plan that a driver's arguments ask for, and its objects with what they are to be told."""
+    config = {**known(args, (*NAMES, *UNSUPPORTED)), "num_rollout_per_epoch": per_epoch}
+    given = known(args, CHECK_OPTIONS.values())
+    check = {option: given[name] for option, name in CHECK_OPTIONS.items() if name in given}
+    return plan(loop, config), replace(objects, check_options=check)
 
 
 # ---- what the arguments mean ---------------------------------------------------------------------------------------

@@ -46,15 +46,15 @@ def translated(graph: Graph, call: Mapping[str, Any], words: Words) -> dict[str,
         found["step"] = graph.run.first if step is None else step
     if name in words.tagged:
         found["tags"] = list(call["moves"])
-    if name in FORCED and ends_the_run(graph, phase, step):
+    if name in FORCED and ends_the_run(graph, phase, step, graph.run.total):
         found["force_sync"] = True
     return found
 
 
-def ends_the_run(graph: Graph, phase: str, step: int) -> bool:
-    """Whether a gate that is due in the run's last step is so for being the last."""
+def ends_the_run(graph: Graph, phase: str, step: int, total: int | None) -> bool:
+    """Whether a phase is due in the last of ``total`` steps, and would be so whatever its other triggers say."""
     gates = {one.name: one.when for one in graph.step}
     gate = gates[phase]
     while gate.with_ is not None:
         gate = gates[gate.with_]
-    return gate.last and graph.run.total is not None and step == graph.run.total - 1
+    return gate.last and total is not None and step == total - 1

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stepgraph.adapters import overrides as shape
-from stepgraph.adapters.arguments import ELSEWHERE, Arguments, read, refuse_colocation
+from stepgraph.adapters.arguments import ELSEWHERE, NAMES, Arguments, read, refuse_colocation
+from stepgraph.adapters.drive import drive, known, own_loop
+from stepgraph.adapters.objects import Objects
 from stepgraph.adapters.recorded import Words, recorded
 from stepgraph.api import load
 from stepgraph.compiler.compile import PASSES, compile
 from stepgraph.compiler.plan import Plan
 from stepgraph.errors import ConfigError, did_you_mean
+from stepgraph.runtime.result import Result
 
 LOOPS = ("slime_sync", "slime_async")
 UNSUPPORTED = {"debug_exit_after_rollout": None, "release_train": False}
@@ -67,6 +70,30 @@ def calls(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) 
 def check_loop(loop: str) -> None:
     if loop not in LOOPS:
         raise ConfigError(f"slime has no loop '{loop}'{did_you_mean(loop, LOOPS)} (known: {', '.join(LOOPS)})")
+
+
+# ---- running it ----------------------------------------------------------------------------------------------------
+
+
+def run(
+    args: Any,
+    rollout_manager: Any,
+    actor_model: Any,
+    critic_model: Any = None,
+    num_rollout_per_epoch: int | None = None,
+    *,
+    loop: str = "slime_sync",
+    **options: Any,
+) -> Result:
+    """Run a loop of slime on slime's own objects: a Ray actor, and groups whose ``async_train`` gives references.
+
+    ``args`` are the driver's; ``options`` go to ``stepgraph.run`` (``run_dir``, ``out``, ...). A call that fails raises
+    what it raised.
+    """
+    config = {**known(args, (*NAMES, *UNSUPPORTED)), "num_rollout_per_epoch": num_rollout_per_epoch}
+    objects = Objects(rollout_manager, actor_model, critic_model, telling=False)
+    with own_loop() as events:
+        return drive(plan(loop, config), events, objects, options)
 
 
 # ---- what the arguments mean ---------------------------------------------------------------------------------------
@@ -122,4 +149,3 @@ def async_loop(args: Arguments) -> Iterator[str]:
     yield shape.put("graph.step.save_actor.when.from", args.num_critic_only_steps)
     yield from shape.enabled({"start.check_weights": args.check_weight_update_equal})
     yield from shape.makes_room({"trainer": (), "engine": ()})
-    yield from shape.trainer_at(args)

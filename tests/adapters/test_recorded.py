@@ -130,7 +130,6 @@ def phases(loop: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("loop", "part", "name"), [(loop, *phase) for loop in LOOPS for phase in phases(loop)])
 def test_a_phase_that_is_taken_out_of_the_file_is_not_called(loop: str, part: str, name: str) -> None:
     number = first_with(loop, part, name)
-    whole = yaml.safe_load((GRAPHS / f"{loop}.yaml").read_text())
     fewer = without(loop, part, name, recordings(loop)[number]["config"])
     if isinstance(fewer, GraphError):  # something else cannot be without it: a gate, a reader, or who needs its place
         assert any(word in str(fewer) for word in (name, *given_by(loop, part, name))), fewer
