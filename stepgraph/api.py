@@ -97,11 +97,21 @@ def apply(sections: dict[str, Any], override: str) -> None:
         sections["placement"] = read_placement(text)
         return None
     head, *rest = key.split(".")
-    if head not in SECTIONS or (not rest and head != "max_staleness"):
+    if head in SECTIONS and not rest and head != "max_staleness":
+        raise ConfigError(f"'{override}' says nothing of a key: write {head}.KEY=VALUE")
+    if head not in SECTIONS:
         raise ConfigError(
             f"'{key}' has no meaning for a graph{did_you_mean(head, SECTIONS)} (known: {', '.join(SECTIONS)})"
         )
-    return put(sections, [head, *rest], yaml.safe_load(text) if text else None)
+    return put(sections, [head, *rest], value_of(override, text))
+
+
+def value_of(override: str, text: str) -> Any:
+    """The value of an override, read as YAML."""
+    try:
+        return yaml.safe_load(text) if text else None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"'{override}' is no override: {' '.join(str(error).split())}") from None
 
 
 def read_placement(name: str) -> dict[str, Any]:
@@ -135,6 +145,8 @@ def remove(sections: dict[str, Any], path: Iterable[str], override: str) -> None
     """Take a key out; one that is not there is refused."""
     node: Any = sections
     *parents, last = path
+    if not parents:
+        raise ConfigError(f"'{override}' takes a whole section out: name a key in it, ~{last}.KEY")
     for key in parents:
         node = node.get(key) if isinstance(node, dict) else None
     if not isinstance(node, dict) or last not in node:

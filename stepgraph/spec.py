@@ -43,7 +43,7 @@ def parse(
     """
     known_keys(graph, GRAPH_KEYS, "graph")
     name = str(graph.get("name") or "graph")
-    places = (*PLACES, *(place for place in names(graph.get("places"), "graph.places") if place not in PLACES))
+    places = parse_place_names(graph.get("places"))
     resources = parse_resources(mapping(graph.get("resources"), "graph.resources"), places)
     step = arrange(parse_phases(mapping(graph.get("step"), "graph.step"), "step"), "step")
     start = section(mapping(graph.get("start"), "graph.start"), step, "start")
@@ -128,6 +128,16 @@ def positive(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise GraphError(f"{where} is {value!r}: give a number above 0")
     return float(value)
+
+
+def parse_place_names(given: Any) -> tuple[str, ...]:
+    """The three places that there always are, and those that a graph adds."""
+    added = [place for place in names(given, "graph.places") if place not in PLACES]
+    for place in added:
+        good_name(place, "graph.places")
+        if place == "any":
+            raise GraphError("graph.places: 'any' means any place there is: call it something else")
+    return (*PLACES, *added)
 
 
 # ---- resources and placement ---------------------------------------------------------------------------------------
@@ -246,10 +256,13 @@ def parse_phases(given: Mapping[str, Any], title: str) -> list[tuple[Phase, tupl
         if spec is None:
             raise GraphError(f"{where} is empty: say what it uses, or take it out with '~graph.{where}'")
         fields = mapping(spec, where)
-        found.append(
-            (parse_phase(name, fields, where), names(fields.get("before"), where), names(fields.get("after"), where))
-        )
+        found.append((parse_phase(name, fields, where), *marks(fields, where)))
     return found
+
+
+def marks(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where an added phase stands: before and after which others."""
+    return names(fields.get("before"), f"{where}.before"), names(fields.get("after"), f"{where}.after")
 
 
 def parse_phase(name: str, fields: Mapping[str, Any], where: str) -> Phase:
@@ -367,13 +380,13 @@ def entry(
     if "when" in fields:
         raise GraphError(f"{where} has a 'when', but {title} runs once: use 'enabled'")
     made = parse_phase(name, fields, where)
-    marks = names(fields.get("before"), where), names(fields.get("after"), where)
+    stands = marks(fields, where)
     if name not in base:
         if not fields:
             raise GraphError(f"{where} is empty and the step has no phase '{name}'{did_you_mean(name, base)}")
-        return made, *marks
+        return made, *stands
     changed = {key: getattr(made, key) for key in fields if key not in ("before", "after")}
-    return replace(base[name], **{"when": When(), "ahead": 0, **changed}), *marks
+    return replace(base[name], **{"when": When(), "ahead": 0, **changed}), *stands
 
 
 # ---- checks of one phase -------------------------------------------------------------------------------------------
@@ -418,9 +431,6 @@ def check_phase(phase: Phase, title: str, graph: Graph) -> None:
     check_contents(phase, where, graph)
     parse_places(dict(phase.needs), f"{where}.needs", graph.places, graph.resources, bang=True)
     parse_places(dict(phase.moves), f"{where}.moves", graph.places, graph.resources, bang=False)
-    both = {target for target, _ in phase.copies} & {source for _, source in phase.copies}
-    if both:
-        raise GraphError(f"{where} copies into and from '{sorted(both)[0]}' in one phase: make them two phases")
     freed = {name for name, place in phase.moves if place == "none"}
     for target, source in phase.copies:
         for name in (target, source):
@@ -431,6 +441,9 @@ def check_phase(phase: Phase, title: str, graph: Graph) -> None:
             raise GraphError(
                 f"{where} frees '{(freed & {target, source}).pop()}' and copies it in one phase: make them two phases"
             )
+    both = {target for target, _ in phase.copies} & {source for _, source in phase.copies}
+    if both:
+        raise GraphError(f"{where} copies into and from '{sorted(both)[0]}' in one phase: make them two phases")
 
 
 def needs_contents(name: str, where: str, graph: Graph) -> None:

@@ -21,7 +21,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from stepgraph.cli import reader_left, report, schema, search
 from stepgraph.cli.arguments import GROUPS, Arguments, adds_key, opened
@@ -109,8 +109,9 @@ def job_of(overrides: Sequence[str]) -> Job:
     with _in_one_line(overrides):
         composed = _loader().load_configuration(CONFIG, words, RunMode.RUN)
     choices = _choices(composed.hydra.runtime.choices)
-    config = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-    return Job(_typed(config, choices, words), choices, tuple(overrides))
+    with open_dict(composed):  # a masked copy would lose the schema
+        del composed["hydra"]
+    return Job(_typed(composed, choices, words), choices, tuple(overrides))
 
 
 def _choices(found: Mapping[Any, Any]) -> dict[str, str]:

@@ -53,6 +53,22 @@ COMMANDS = {
         details="step=K shows the step K. With a run directory: what was planned there, and what was measured.",
         options=(("-o", "FILE"),),
     ),
+    "explain": Command(
+        "why a phase runs or not, what would change that; or why one waits for another",
+        "stepgraph.cli.explain:explain",
+        names="NAME [OTHER]",
+        options=(("--analyze", "RUN_DIR"),),
+        details="step=K   explain A B: why B waits for A   --analyze RUN_DIR: beside what was measured",
+    ),
+    "diff": Command(
+        "what two plans do differently: two sets of settings, run directories or steps",
+        "stepgraph.cli.diff:diff",
+        names="[RUN_DIR RUN_DIR]",
+        options=(("--exit-code", ""),),
+        sides=True,
+        details="diff graph=grpo -- placement=colocated -- placement=split   diff -- step=8 -- step=9\n"
+        "diff -- RUN_DIR -- RUN_DIR   --exit-code: 4 where something differs",
+    ),
     "check": Command(
         "check graph, placement, run, data and components; starts nothing",
         "stepgraph.cli.check:check",

@@ -271,10 +271,14 @@ class Story:
             if any(target == name and layout.bit(name, place) & want for target, place in p.moves)
         ]
         goal = layout.word(name, want).split(" or ")[0]
-        begin = f"start with placement.at.{name}={goal}"
+        begin = f", or start with placement.at.{name}={goal}" if self.untouched(name, op) else ""
         if able:
-            return f"let {' or '.join(dict.fromkeys(able))} run before it, or {begin}"
-        return f"no phase moves {name} there: add one with moves: {{{name}: {goal}}}, or {begin}"
+            return f"let {' or '.join(dict.fromkeys(able))} run before it{begin}"
+        return f"no phase moves {name} there: add one with moves: {{{name}: {goal}}}{begin}"
+
+    def untouched(self, name: str, op: Op) -> bool:
+        """Whether a resource is still where it started when a phase meets it."""
+        return self.last_place(name, op).endswith("(it starts there)")
 
     def empty(self, refused: RefusedError) -> str:
         name = refused.resource
@@ -282,6 +286,7 @@ class Story:
             return self.empty_value(name, refused.op)
         loser = self.loser(name, refused.op)
         givers = [p.name for p in self.graph.step if name in dict(p.copies) or name in p.writes]
+        givers = [one for one in givers if one != refused.op.name]
         cause = f"whose contents are lost since {loser}" if loser else "which nothing has given contents yet"
         cure = f"let {' or '.join(givers)} run before it" if givers else f"add a phase that copies or writes {name}"
         once = " (an entry under graph.start does so once, before the first step)" if givers and not loser else ""
@@ -308,11 +313,15 @@ class Story:
     def no_writer(self, writer: Phase, op: Op) -> str:
         """Why a value that somebody writes is not there."""
         due = {done.name for _, kind in self.so_far()[-1:] for done in kind.ops}
+        if writer.enabled and writer.ahead < op.phase.ahead:
+            return (
+                f" {op.phase.ahead} ahead, but {writer.name} writes it {writer.ahead} ahead: let both run as far ahead"
+            )
         if not writer.enabled:
             return f", which {writer.name} writes, and it is disabled: enable it, or disable {op.name} too"
         if writer.name not in due:
             return f", which {writer.name} does not write in this step: give {op.name} when: {{with: {writer.name}}}"
-        if writer.ahead != op.phase.ahead:
+        if writer.ahead > op.phase.ahead:
             return (
                 f" {op.phase.ahead} ahead, but {writer.name} writes it {writer.ahead} ahead: let both run as far ahead"
             )

@@ -78,6 +78,53 @@ def rest(plan: Plan, step: int, places: Mapping[str, str], contents: Mapping[str
     graph = plan.graph
     expanded = expand(graph, plan.expanded.origin, plan.steps, rest=step)
     layout = expanded.layout
+    plan.has(step)
+    check_places(graph, places)
+    missing = [name for name in layout.placed if name not in places]
+    if missing:
+        raise ConfigError(f"places says nothing of '{missing[0]}': say where each of {', '.join(layout.placed)} is")
+    at = sum(layout.bit(name, places[name]) for name in layout.placed)
+    state = State(at, check.under_way(expanded, contents))
+    same = tuple(contents.get(name) for name in layout.lasting_names)
+    return Passes(expanded, frozenset(PASSES), state, same).run()
+
+
+def no_worse(plan: Plan, asked: frozenset[str]) -> Plan:
+    """Never hold more on the device than the declared list does.
+
+    A placement may let things stay that the declared list takes off. Where that would raise the peak, whatever the
+    declared list keeps apart is kept apart; if even that holds more (three things, any two of which may meet), nothing
+    is pruned.
+    """
+    peak = plan.peak("device") if asked else None
+    if peak is None:
+        return plan
+    declared = Passes(plan.expanded, frozenset()).run()
+    limit = declared.peak("device")
+    if limit is None or peak <= limit:
+        return plan
+    apart = room.apart(declared)
+    other = Passes(expand(plan.graph, plan.first, plan.steps, apart), asked).run()
+    found = other if (other.peak("device") or 0) <= limit else declared
+    found.notes = (
+        f"the placement would let {peak:g} GiB onto the device, where the declared list holds {limit:g} at most: "
+        "what the list keeps apart is kept apart",
+    )
+    return found
+
+
+def rest(plan: Plan, step: int, places: Mapping[str, str], contents: Mapping[str, Hashable]) -> Plan:
+    """Compile what is left of a run that is under way, from where everything really is before ``step``.
+
+    ``places`` says where every placed resource is. ``contents`` says what weights and state hold: resources with equal
+    entries hold the same contents, and one without an entry holds none. What runs ahead for ``step`` has been made.
+    This is for runs in which something fired that the plan could only allow for, such as a phase that a file triggers.
+    """
+    graph = plan.graph
+    expanded = expand(graph, plan.expanded.origin, plan.steps, rest=step)
+    layout = expanded.layout
+    plan.has(step)
+    check_places(graph, places)
     missing = [name for name in layout.placed if name not in places]
     if missing:
         raise ConfigError(f"places says nothing of '{missing[0]}': say where each of {', '.join(layout.placed)} is")
@@ -111,12 +158,26 @@ def with_run(graph: Graph, steps: int | None, first: int | None, at: Mapping[str
     for name, value in (("steps", steps), ("first", first)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise ConfigError(f"run.{name}={value!r}: give a whole number of at least 0")
+    check_places(graph, at)
     run = graph.run if steps is None else replace(graph.run, steps=steps)
     run = run if first is None else replace(run, first=first)
     if run == graph.run and not at:
         return graph
     moved = {name: replace(r, at=at.get(name, r.at)) for name, r in graph.resources.items()} if at else graph.resources
     return replace(graph, run=run, resources=moved)
+
+
+def check_places(graph: Graph, at: Mapping[str, str]) -> None:
+    """Refuse a place that there is not, or one for something that has none."""
+    placed = [name for name, resource in graph.resources.items() if resource.placed]
+    for name, place in at.items():
+        if name not in placed:
+            raise ConfigError(
+                f"'{name}' is nothing that has a place{did_you_mean(name, placed)} (known: {', '.join(placed)})"
+            )
+        if place not in graph.places:
+            hint = did_you_mean(place, graph.places)
+            raise ConfigError(f"there is no place '{place}' for {name}{hint} (known: {', '.join(graph.places)})")
 
 
 def total_of(graph: Graph) -> int:

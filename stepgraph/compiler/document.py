@@ -57,6 +57,8 @@ def planned(one: Planned) -> dict[str, Any]:
         "moves": dict(one.moves),
         "copies": dict(one.copies),
         "whole": phase.whole,
+        "dropped": dict(one.dropped),
+        "may_fire": one.may_fire,
         "ahead": phase.ahead,
         "doc": phase.doc,
     }

@@ -127,7 +127,7 @@ def advance(shape: Shape, kept: tuple[int, ...], front: Front) -> tuple[Front, d
     fresh = len(declared) * 2 + 1
     ways = {spot: Way(cost, spot, ()) for spot, cost in front.costs}
     for op, keep in zip(shape.ops, kept, strict=True):
-        removed = keep == GONE and not op.handoff
+        removed = keep == GONE and (op.may or not op.handoff)
         news = {cell: fresh + i for i, cell in enumerate(() if removed else op.lasting)}
         fresh += len(news)
         before = tuple(declared)
@@ -152,7 +152,7 @@ def follow(declared: list[int], op: Op, news: dict[int, int], removed: bool) -> 
 
 def through(op: Op, ways: dict[Spot, Way], now: Now) -> dict[Spot, Way]:
     """Every way past one phase: work as it is; a handoff with any of its parts; removed work not at all."""
-    if op.may and (op.moves or op.copies):
+    if op.may and not now.removed and (op.moves or op.copies):
         raise TooManyError
     found: dict[Spot, Way] = {}
     for (places, tokens), way in ways.items():

@@ -15,7 +15,7 @@ from stepgraph.compiler.check import Table
 from stepgraph.compiler.dead import GONE
 from stepgraph.compiler.expand import Expanded
 from stepgraph.compiler.lower import Layout, Op
-from stepgraph.compiler.order import Trace, layers, order
+from stepgraph.compiler.order import PREVIOUS, Trace, layers, order
 from stepgraph.compiler.seq import Index, Seq, labels, scan, spans
 from stepgraph.errors import ConfigError
 from stepgraph.ir.graph import Graph
@@ -48,6 +48,7 @@ class Plan:
         self.expanded, self.layout, self.seq, self.done = expanded, expanded.layout, seq, done
         self.graph: Graph = expanded.layout.graph
         self.first, self.steps = expanded.first, expanded.total
+        self.notes: tuple[str, ...] = ()
 
     # ---- look-ups
 
@@ -57,9 +58,22 @@ class Plan:
 
     def step(self, k: int) -> CompiledStep:
         """What runs, and what does not, in step ``k``."""
-        if not self.first <= k < self.steps or not self.seq:
-            raise ConfigError(f"step={k} is not in this run: its steps are {self.first} to {self.steps - 1}")
+        self.has(k)
         return CompiledStep(k, *self.face(self._index[k - self.first + 1]))
+
+    def pruned(self, k: int) -> tuple[Pruned, ...]:
+        """What does not run in step ``k``, with reasons told for that step and not for the first one of its variant."""
+        self.has(k)
+        return reasons.pruned(self, k - self.first + 1)
+
+    def has(self, k: int) -> None:
+        """Refuse a step that is not in this run."""
+        if not self.seq or self.first >= self.steps:
+            raise ConfigError(
+                f"step={k} is not in this run: it has no steps left (run.first={self.first}, run.steps={self.steps})"
+            )
+        if not self.first <= k < self.steps:
+            raise ConfigError(f"step={k} is not in this run: its steps are {self.first} to {self.steps - 1}")
 
     @property
     def start(self) -> CompiledStep:
@@ -135,15 +149,21 @@ class Plan:
         kept = [
             (i, op, keep) for i, (op, keep) in enumerate(zip(done.shape.ops, done.kept, strict=True)) if keep != GONE
         ]
-        waits = [tuple(sorted(names, key=lambda n: ("@" in n, n))) for names in self._waits.get(number, [])]
+        place = {phase.name: i for i, phase in enumerate((*self.graph.start, *self.graph.step, *self.graph.end))}
+        waits = [
+            tuple(sorted(names, key=lambda n: ("@" in n, place[n.removesuffix(PREVIOUS)])))
+            for names in self._waits.get(number, [])
+        ]
         depth = layers([op.name for _, op, _ in kept], waits)
         phases = tuple(
-            self._planned(op, keep, names, layer, reasons.why(self, at, i))
+            self._planned(op, keep, names, layer, reasons.why(self, at, i), reasons.dropped(self, done, i))
             for (i, op, keep), names, layer in zip(kept, waits, depth, strict=True)
         )
         return phases, reasons.pruned(self, at)
 
-    def _planned(self, op: Op, keep: int, after: tuple[str, ...], layer: int, why: str) -> Planned:
+    def _planned(  # noqa: PLR0917 - the columns of one row
+        self, op: Op, keep: int, after: tuple[str, ...], layer: int, why: str, dropped: dict[str, str]
+    ) -> Planned:
         ahead = self.first + op.scope if isinstance(op.scope, int) else None
         return Planned(
             phase=op.phase,
@@ -158,6 +178,8 @@ class Plan:
             why=why,
             for_step=ahead,
             layer=layer,
+            dropped=dropped,
+            may_fire=op.may,
         )
 
     @cached_property
@@ -237,7 +259,7 @@ class Plan:
         """What is legal and looks wrong."""
         skipped = self.graph.unused
         said = (f"{', '.join(skipped)}: this graph has no such resource, so nothing reads it",) if skipped else ()
-        return (*said, *staleness.warnings(self))
+        return (*said, *self.notes, *staleness.warnings(self))
 
     @cached_property
     def stale(self) -> list[tuple[int, staleness.Aged]]:
@@ -289,9 +311,13 @@ def call(layout: Layout, op: Op, keep: int) -> dict[str, Any]:
 def merge(given: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
     """Join ranges that follow each other; single steps join their neighbours where they fit."""
     out: list[tuple[int, int, int]] = []
+    ends: dict[int, int] = {}
     for first, last, stride in sorted((a, b, 1 if a == b else stride) for a, b, stride in given):
-        if out and out[-1][2] == stride == 1 and out[-1][1] + 1 == first:
-            out[-1] = (out[-1][0], last, 1)
+        at = ends.pop(first, None)
+        if at is not None and (first == last or out[at][2] == stride):
+            out[at] = (out[at][0], last, out[at][2])
         else:
+            at = len(out)
             out.append((first, last, stride))
+        ends[out[at][1] + out[at][2]] = at
     return tuple(out)

@@ -64,6 +64,16 @@ def before(done: Done, i: int) -> Facts:
     return sweep(done.shape.ops[:i], done.aim, done.facts, drop=False)[1]
 
 
+def dropped(plan: Plan, done: Done, i: int) -> dict[str, str]:
+    """The parts that a phase lost while others of it remain, each with its code."""
+    op, keep = done.shape.ops[i], done.kept[i]
+    facts = before(done, i)
+    wanted = done.aim.wanted[i] | plan.layout.none
+    names = [name for name, _ in (*op.phase.moves, *op.phase.copies)]
+    lost = [(name, part) for name, part in zip(names, parts_of(op), strict=True) if not keep & part.part]
+    return {name: part_code(done, i, wanted, facts, part) for name, part in lost}
+
+
 def part_code(done: Done, i: int, wanted: int, facts: Facts, part: Move | Copy) -> str:
     """Why one part went. That a thing must not be freed is no reason to move it: ``wanted`` has ``none`` in it."""
     if isinstance(part, Copy):
@@ -71,7 +81,7 @@ def part_code(done: Done, i: int, wanted: int, facts: Facts, part: Move | Copy) 
             return "same_contents"
     elif facts.places & part.field == part.bit or serves(done.aim.wanted[i], wanted, facts.places, part):
         return "already_there"
-    return "only_feeds_pruned" if feeds_pruned(done, i, part) else "no_consumer"
+    return "only_feeds_pruned" if feeds_pruned(done, i, part, facts) else "no_consumer"
 
 
 def serves(asked: int, wanted: int, places: int, move: Move) -> bool:
@@ -83,21 +93,27 @@ def parts_of(op: Op) -> tuple[Move | Copy, ...]:
     return (*op.moves, *op.copies)
 
 
-def feeds_pruned(done: Done, i: int, part: Move | Copy) -> str:
+def feeds_pruned(done: Done, i: int, part: Move | Copy, facts: Facts) -> str:
     """The first later phase of the step that wanted what a part gives, where that one is pruned too."""
     for op, keep in zip(done.shape.ops[i + 1 :], done.kept[i + 1 :], strict=True):
-        if consumes(op, op.parts, part):
+        if consumes(op, op.parts, part, facts):
             return op.name if keep == GONE else ""
         if redefines(op, op.parts, part):
             return ""
     return ""
 
 
-def consumes(op: Op, keep: int, part: Move | Copy) -> bool:
-    """Whether a phase wants what a part of an earlier one gives: a place, or contents."""
+def consumes(op: Op, keep: int, part: Move | Copy, facts: Facts) -> bool:
+    """Whether a phase wants what a part of an earlier one gives: a place, or contents.
+
+    To want a thing anywhere but freed is to want a move only where the thing was freed before it (``facts``).
+    """
     if isinstance(part, Copy):
         return bool(op.reads & part.target) or any(keep & c.part and c.source == part.target for c in op.copies)
-    return (op.entry(keep) & op.holding(keep)) & part.field != part.field
+    asked = op.entry(keep) & op.holding(keep)
+    if not facts.places & part.none:
+        asked |= part.none
+    return asked & part.field != part.field
 
 
 def redefines(op: Op, keep: int, part: Move | Copy) -> bool:
@@ -114,8 +130,9 @@ def why(plan: Plan, at: int, i: int) -> str:
     if not op.handoff:
         return "work"
     open_parts = [part for part in parts_of(op) if keep & part.part]
+    facts = before(done, i)
     for ahead, other, kept in later(plan, at, i):
-        if any(consumes(other, kept, part) for part in open_parts):
+        if any(consumes(other, kept, part, facts) for part in open_parts):
             return f"{'next_step' if ahead else 'feeds'}:{other.name}"
         open_parts = [part for part in open_parts if not redefines(other, kept, part)]
     return "kept_at_end"
@@ -190,7 +207,7 @@ def reason(plan: Plan, done: Done, i: int, kind: str) -> str:
             for name, place in moved.items()
         )
     if kind == "only_feeds_pruned":
-        names = {feeds_pruned(done, i, part) for part in parts_of(op)} - {""}
+        names = {feeds_pruned(done, i, part, before(done, i)) for part in parts_of(op)} - {""}
         return f"only {', '.join(sorted(names))} wanted it, and that is pruned"
     what = [f"needs {name} at {place}" for name, place in moved.items()] + [f"reads {target}" for target in copied]
     what += [f"reads {name}" for name in (*op.phase.writes, *op.phase.updates)]

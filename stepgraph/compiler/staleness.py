@@ -144,9 +144,13 @@ def refuse(plan: Plan, limit: int) -> None:
     for at, one in plan.stale:
         if one.trains and one.age > limit:
             raise GraphError(
-                f"{one.name} in step {plan.first + at - 1} trains on {one.about} that is {one.age} updates behind, "
+                f"{one.name} in step {plan.first + at - 1} trains on {one.about} that is {updates(one.age)} behind, "
                 f"over max_staleness={limit}: copy the weights more often, run less far ahead, or raise max_staleness"
             )
+
+
+def updates(age: int) -> str:
+    return f"{age} update{'s' * (age > 1)}"
 
 
 def warnings(plan: Plan) -> tuple[str, ...]:
@@ -155,7 +159,5 @@ def warnings(plan: Plan) -> tuple[str, ...]:
     for at, one in plan.stale:
         if not one.trains and one.name not in found:
             where = "start" if at == 0 else f"step {plan.first + at - 1}"
-            found[one.name] = (
-                f"{one.name} in {where} reads {one.about} by {one.age} update{'s' * (one.age > 1)}: stale weights"
-            )
+            found[one.name] = f"{one.name} in {where} reads {one.about} by {updates(one.age)}: stale weights"
     return tuple(found.values())

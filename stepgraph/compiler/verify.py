@@ -45,6 +45,21 @@ def verify(seq: Seq, step_of: Callable[[int], tuple[Shape, tuple[int, ...]]], fa
         raise AssertionError("the pruned plan does not keep what the graph keeps; passes=[] runs the list as declared")
 
 
+def entered(op: Op, keep: int, places: int, declared: list[int], pruned: list[int]) -> int:
+    """The places after a phase of the pruned list, if it finds all that it asks for."""
+    if keep == GONE:
+        if not op.removable:
+            raise UnsoundError(op, "it is due and does not run")
+        return places
+    if places & ~op.entry(keep):
+        raise UnsoundError(op, "a place that it needs is not there")
+    compare(op, declared, pruned)
+    places = op.put(places, keep)
+    if places & ~op.holding(keep):
+        raise UnsoundError(op, "it gives contents to what is freed")
+    return places
+
+
 def watched(op: Op, places: int, declared: list[int], pruned: list[int], fresh: int) -> int:
     """Simple work of both lists."""
     if places & ~(op.needs & op.held):
@@ -72,16 +87,10 @@ def walk(ops: tuple[Op, ...], kept: tuple[int, ...], both: Both) -> Both:
     declared, pruned = halves(both.tokens)
     fresh = len(both.tokens) + 1
     for op, keep in zip(ops, kept, strict=True):
-        if op.simple:
+        if op.simple and keep != GONE:
             fresh = watched(op, places, declared, pruned, fresh)
             continue
-        if keep != GONE:
-            if places & ~op.entry(keep):
-                raise UnsoundError(op, "a place that it needs is not there")
-            compare(op, declared, pruned)
-            places = op.put(places, keep)
-            if places & ~op.holding(keep):
-                raise UnsoundError(op, "it gives contents to what is freed")
+        places = entered(op, keep, places, declared, pruned)
         if op.changes:
             # Removed work makes contents that nobody reads: only the declared list has them.
             if keep != GONE:

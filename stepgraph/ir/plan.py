@@ -14,7 +14,8 @@ class Planned:
     """A phase that runs. ``needs``, ``moves`` and ``copies`` are what remains of them, the placement's needs included.
 
     ``after`` names what it waits for: ``x`` is the run of x in this step, ``x@previous`` the latest run of x before it.
-    ``for_step`` is the step it works for; it differs from the step it runs in for a phase that runs ahead.
+    ``for_step`` is the step it works for; it differs from the step it runs in for a phase that runs ahead. ``dropped``
+    are the parts it lost, with their codes; ``may_fire`` says that only the run will tell whether it is due.
     """
 
     phase: Phase
@@ -25,6 +26,8 @@ class Planned:
     why: str = "work"
     for_step: int | None = None
     layer: int = 1
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    may_fire: bool = False
 
     @property
     def name(self) -> str:
@@ -66,7 +69,8 @@ class Pruned:
 class CompiledStep:
     """One step (``step`` is ``None`` for what runs before the first and after the last).
 
-    Steps of one variant share their phases; only ``for_step`` differs, and is filled in when it is looked at.
+    Steps of one variant share their phases; only ``for_step`` differs, and is filled in when it is looked at. Reasons
+    for what is pruned are told for the first step of the variant (``Plan.pruned`` tells them for any).
     """
 
     def __init__(self, step: int | None, variant: int, shared: tuple[Planned, ...], pruned: tuple[Pruned, ...]) -> None:

@@ -149,7 +149,8 @@ class Tracer:
         return round((self._offset + moment) * 1e6)
 
     def _write(self, kind: str, process: int, lane: int, at: int, **fields: Any) -> None:
-        self._file.write({"ph": kind, "pid": process, "tid": lane, "ts": at, **fields})
+        when = {} if kind == "M" else {"ts": at}
+        self._file.write({"ph": kind, "pid": process, "tid": lane, **when, **fields})
 
 
 def _kind(planned: Planned) -> str:

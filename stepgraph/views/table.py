@@ -9,12 +9,17 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
 
 from stepgraph.compiler.plan import Plan, Variant
+from stepgraph.compiler.reasons import said as gate
 from stepgraph.compiler.room import fullest
 from stepgraph.ir.plan import CompiledStep, Planned, Pruned
 
 WIDTH = 80
+RANGES = 4
+"""At most this many ranges of steps are listed."""
+
 SHOWN = 8
 """At most this many variants are told; a schedule with more says how many there are."""
 
@@ -30,7 +35,7 @@ def lines(plan: Plan, overrides: Sequence[str]) -> Iterator[str]:
         yield f"\nNothing to do: the run's {plan.steps} steps are done (run.first={plan.first}). Nothing was started."
         return
     if plan.nothing:
-        yield f"\nNothing to do: {count(plan.steps, 'step')}, and no phase is due outside them. Nothing was started."
+        yield f"\nNothing to do: no phase is due in {count(plan.steps, 'step')} nor outside them. Nothing was started."
         return
     yield from outside("Start", plan.start)
     for at, variant in enumerate(plan.variants[:SHOWN]):
@@ -62,10 +67,14 @@ def tail(plan: Plan, overrides: Sequence[str]) -> Iterator[str]:
     totals = plan.totals
     yield (
         f"Plan: {count(plan.steps - plan.first, 'step')} in {count(len(plan.variants), 'variant')}; "
-        f"{totals['phase_runs']} phase runs, {totals['pruned_runs']} pruned. Nothing was started."
+        f"{totals['phase_runs']:,} phase runs, {totals['pruned_runs']:,} pruned. Nothing was started."
     )
-    words = " ".join(shlex.quote(word) for word in overrides)
-    yield f"As declared: stepgraph plan passes=[] {words}".rstrip()
+    others = [word for word in overrides if not word.startswith("passes=")]
+    words = " ".join(shlex.quote(word) for word in others)
+    declared = len(others) == len(overrides)
+    yield (
+        f"As declared: stepgraph plan passes=[] {words}" if declared else f"Compiled: stepgraph plan {words}"
+    ).rstrip()
 
 
 def count(number: int, what: str) -> str:
@@ -73,26 +82,31 @@ def count(number: int, what: str) -> str:
 
 
 def beside(left: str, right: str) -> str:
-    """Two texts on one line, the second at column 60 where there is room."""
-    return f"{left:<58} {right}" if right else left
+    """Two texts on one line, the second at its right end; below each other where they do not fit."""
+    if not right:
+        return left
+    if len(left) + len(right) + 2 > WIDTH:
+        return f"{left}\n{right:>{WIDTH}}"
+    return f"{left}{right:>{WIDTH - len(left)}}"
 
 
 def ranges(variant: Variant, last: int) -> str:
-    """The steps of a variant, a long list cut short."""
-    words = [span(*one) for one in variant.spans[:6]]
-    if len(variant.spans) > 6:
-        words.append("...")
-    if variant.spans[-1][1] == last and len(variant.spans) <= 6:
-        words[-1] += ", the last" if variant.count == 1 else ""
-    return ", ".join(words)
+    """The steps of a variant as people write them, a long list cut short."""
+    steps = merge(*(range(first, end + 1, stride) for first, end, stride in variant.spans))
+    found: list[list[int]] = []
+    for step in steps:
+        if found and found[-1][1] + 1 == step:
+            found[-1][1] = step
+        elif len(found) == RANGES:
+            return f"{', '.join(span(*one) for one in found)}, ..., {max(end for _, end, _ in variant.spans)}"
+        else:
+            found.append([step, step])
+    words = [span(*one) for one in found]
+    return ", ".join(words) + (", the last" if words == [str(last)] else "")
 
 
-def span(first: int, last: int, stride: int) -> str:
-    if first == last:
-        return str(first)
-    if stride == 1:
-        return f"{first}-{last}"
-    return f"{first}, {first + stride}, ..., {last}" if last > first + stride else f"{first}, {last}"
+def span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def title(plan: Plan, variant: Variant) -> str:
@@ -102,33 +116,49 @@ def title(plan: Plan, variant: Variant) -> str:
 def effects(phase: Planned) -> str:
     """``engine>host kv>none`` and ``policy>>engine``."""
     moves = [f"{name}>{place}" for name, place in phase.moves.items()]
-    return " ".join(moves + [f"{source}>>{target}" for target, source in phase.copies.items()])
+    may = [f"(may fire: {gate(phase.phase.when)})"] if phase.may_fire else []
+    return " ".join([*moves, *(f"{source}>>{target}" for target, source in phase.copies.items()), *may])
 
 
 def whole(plan: Plan, variant: Variant) -> Iterator[str]:
+    """A variant in full: what runs, in layers; what does not, with reasons; what would bring it back."""
     yield beside(title(plan, variant), f"{len(variant.phases)} phases run, {len(variant.pruned)} pruned")
-    rows = [
-        (str(p.layer), p.name, ", ".join(n for n in p.after if "@" not in n) or "-", effects(p))
-        for p in by_layer(variant)
-    ]
-    wide = [max(len(row[i]) for row in [*rows, ("", "phase", "after", "")]) for i in range(4)]
-    wide = [2, max(wide[1], *(len(gone.name) for gone in variant.pruned), 0), min(wide[2], 30)]
-    yield f"  {'':>2}   {'phase':<{wide[1]}}  {'after':<{wide[2]}}  moves, copies"
-    for layer, name, after, moved in rows:
-        yield from row(layer, name, after, moved, wide)
+    names = max(len(name) for name in ("phase", *(p.name for p in variant.phases), *(g.name for g in variant.pruned)))
+    lists = [", ".join(name for name in p.after if "@" not in name) or "-" for p in by_layer(variant)]
+    waits = max(5, min(max(map(len, lists), default=5), WIDTH - 29 - names, 30))
+    yield f"       {'phase':<{names}}  {'after':<{waits}}  moves, copies"
+    for phase, after in zip(by_layer(variant), lists, strict=True):
+        yield from row(phase, after, names, waits)
     for gone in variant.pruned:
-        text = f"({said(gone)})"
-        yield from textwrap.wrap(
-            text, WIDTH, initial_indent=f"   -   {gone.name:<{wide[1]}}  ", subsequent_indent=" " * (10 + wide[1])
-        )
+        yield from beneath(f"   -   {gone.name:<{names}}  ", f"({said(gone)})")
+    for phase in variant.phases:
+        yield from partly(phase, names)
+    cures = dict.fromkeys(g.kept_if for g in variant.pruned if g.kept_if and g.code not in ("not_due", "disabled"))
+    for cure in cures:
+        yield f"       kept if {cure}"
 
 
-def row(layer: str, name: str, after: str, moved: str, wide: Sequence[int]) -> Iterator[str]:
-    """One phase; a long list of what it waits for goes on below."""
-    waits = textwrap.wrap(after, wide[2]) or ["-"]
-    yield f"  {layer:>2}   {name:<{wide[1]}}  {waits[0]:<{wide[2]}}  {moved}"
-    for more in waits[1:]:
-        yield f"  {'':>2}   {'':<{wide[1]}}  {more}"
+def row(phase: Planned, after: str, names: int, waits: int) -> Iterator[str]:
+    """One phase; what does not fit beside it goes on below."""
+    left = textwrap.wrap(after, waits) or ["-"]
+    right = textwrap.wrap(effects(phase), max(WIDTH - 11 - names - waits, 12)) or [""]
+    for i in range(max(len(left), len(right))):
+        head = f"  {phase.layer:>2}   {phase.name:<{names}}" if i == 0 else " " * (7 + names)
+        wait, effect = (column[i] if i < len(column) else "" for column in (left, right))
+        yield f"{head}  {wait:<{waits}}  {effect}"
+
+
+def partly(phase: Planned, names: int) -> Iterator[str]:
+    """The parts that a handoff lost while others of it remain."""
+    whole = {**dict(phase.phase.moves), **dict(phase.phase.copies)}
+    lost = [f"{name}>{whole[name]} ({code.replace('_', ' ')})" for name, code in phase.dropped.items()]
+    if lost:
+        yield from beneath(f"   ~   {phase.name:<{names}}  ", f"without {', '.join(lost)}")
+
+
+def beneath(head: str, text: str) -> list[str]:
+    """A text beside its head, its further lines beneath it."""
+    return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=" " * min(len(head) + 1, WIDTH // 2))
 
 
 def by_layer(variant: Variant) -> list[Planned]:
@@ -150,7 +180,8 @@ def differing(plan: Plan, variant: Variant, earlier: Sequence[Variant]) -> Itera
     """A variant, by what differs from the nearest of the earlier ones."""
     base = min(earlier, key=lambda one: (len(changes(one, variant)), one.id))
     more = [p.name for p in variant.phases if p.name not in names(base)]
-    yield f"{title(plan, variant)} = variant {base.id}" + "".join(f"  + {name}" for name in more)
+    text = f"{title(plan, variant)} = variant {base.id}" + "".join(f"  +\N{NO-BREAK SPACE}{name}" for name in more)
+    yield from textwrap.wrap(text, WIDTH, subsequent_indent=" " * 13, drop_whitespace=True)
     mine = {p.name: effects(p) for p in variant.phases}
     for p in base.phases:
         if p.name in mine and mine[p.name] != effects(p):
@@ -193,8 +224,9 @@ def outside(what: str, step: CompiledStep) -> Iterator[str]:
     gone = [one for one in step.pruned if one.code != "disabled"]
     if not step.phases and not gone:
         return
-    text = f"{what}: {', '.join(p.name for p in step.phases) or 'nothing'}"
-    if gone:
-        text += f"; pruned: {', '.join(one.name for one in gone)} ({said(gone[-1])})"
     yield ""
-    yield from textwrap.wrap(text, WIDTH, subsequent_indent="  ")
+    yield from textwrap.wrap(
+        f"{what}: {', '.join(p.name for p in step.phases) or 'nothing'}", WIDTH, subsequent_indent="  "
+    )
+    for one in gone:
+        yield from beneath(f"   -   {one.name}  ", f"({said(one)})")
