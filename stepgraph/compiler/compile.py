@@ -113,46 +113,6 @@ def no_worse(plan: Plan, asked: frozenset[str]) -> Plan:
     return found
 
 
-def rest(plan: Plan, step: int, places: Mapping[str, str], contents: Mapping[str, Hashable]) -> Plan:
-    """Compile what is left of a run that is under way, from where everything really is before ``step``.
-
-    ``places`` says where every placed resource is. ``contents`` says what weights and state hold: resources with equal
-    entries hold the same contents, and one without an entry holds none. What runs ahead for ``step`` has been made.
-    This is for runs in which something fired that the plan could only allow for, such as a phase that a file triggers.
-    """
-    graph = plan.graph
-    expanded = expand(graph, plan.expanded.origin, plan.steps, rest=step)
-    layout = expanded.layout
-    plan.has(step)
-    check_places(graph, places)
-    missing = [name for name in layout.placed if name not in places]
-    if missing:
-        raise ConfigError(f"places says nothing of '{missing[0]}': say where each of {', '.join(layout.placed)} is")
-    at = sum(layout.bit(name, places[name]) for name in layout.placed)
-    state = State(at, check.under_way(expanded, contents))
-    same = tuple(contents.get(name) for name in layout.lasting_names)
-    return Passes(expanded, frozenset(PASSES), state, same).run()
-
-
-def no_worse(plan: Plan, asked: frozenset[str]) -> Plan:
-    """Never hold more on the device than the declared list does.
-
-    A placement may let things stay that the declared list takes off. Where that would raise the peak, whatever the
-    declared list keeps apart is kept apart; if even that holds more (three things, any two of which may meet), nothing
-    is pruned.
-    """
-    peak = plan.peak("device") if asked else None
-    if peak is None:
-        return plan
-    declared = Passes(plan.expanded, frozenset()).run()
-    limit = declared.peak("device")
-    if limit is None or peak <= limit:
-        return plan
-    apart = room.apart(declared)
-    other = Passes(expand(plan.graph, plan.first, plan.steps, apart), asked).run()
-    return other if (other.peak("device") or 0) <= limit else declared
-
-
 def with_run(graph: Graph, steps: int | None, first: int | None, at: Mapping[str, str]) -> Graph:
     """The graph with the run that the caller asks for."""
     for name, value in (("steps", steps), ("first", first)):
