@@ -20,7 +20,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 GRAPH_KEYS = ("name", "doc", "resources", "places", "keep", "start", "step", "end")
 RESOURCE_KEYS = ("kind", "of", "at", "doc")
 PLACEMENT_KEYS = ("name", "doc", "makes_room", "at", "sizes", "capacity")
-RUN_KEYS = ("steps", "first", "epochs", "steps_per_epoch")
+RUN_KEYS = ("steps", "first", "epochs", "steps_per_epoch", "extend")
 WHEN_KEYS = ("every", "steps", "first", "last", "epoch_end", "with", "from", "until", *RUNTIME_TRIGGERS)
 PHASE_KEYS = (
     "use", "reads", "writes", "updates", "needs", "moves", "copies", "whole", "pure", "when", "ahead", "enabled", "doc",
@@ -235,13 +235,18 @@ def parse_placement(given: Mapping[str, Any], resources: Mapping[str, Resource],
 def parse_run(given: Mapping[str, Any]) -> Run:
     """Read the length of the run."""
     known_keys(given, RUN_KEYS, "run", ConfigError)
+    if given.get("epochs") is not None and given.get("steps_per_epoch") is None:
+        raise ConfigError("run.epochs is given without run.steps_per_epoch: say how many steps make an epoch")
+
+    def number(key: str, least: int = 0) -> int | None:
+        return whole_number(given.get(key), f"run.{key}", least=least, none=True, error=ConfigError)
+
     return Run(
-        steps=whole_number(given.get("steps"), "run.steps", none=True, error=ConfigError),
-        first=whole_number(given.get("first") or 0, "run.first", error=ConfigError) or 0,
-        epochs=whole_number(given.get("epochs"), "run.epochs", none=True, error=ConfigError),
-        steps_per_epoch=whole_number(
-            given.get("steps_per_epoch"), "run.steps_per_epoch", least=1, none=True, error=ConfigError
-        ),
+        steps=number("steps"),
+        first=number("first") or 0,
+        epochs=number("epochs"),
+        steps_per_epoch=number("steps_per_epoch", 1),
+        extend=number("extend") or 0,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from stepgraph.cli.job import Job
 from stepgraph.compiler.compile import compile as compile_graph
 from stepgraph.compiler.plan import Plan
-from stepgraph.errors import ConfigError, GraphError
+from stepgraph.errors import GraphError
 from stepgraph.ir.graph import Graph
 from stepgraph.paths import graph_file, shown
 from stepgraph.spec import parse
@@ -48,13 +48,12 @@ def run_length(job: Job) -> dict[str, Any]:
     """The part of the run section that the graph is compiled for."""
     run = job.config.run
     bounded = run.steps is not None or run.epochs is not None
-    if run.epochs is not None and run.steps_per_epoch is None:
-        raise ConfigError("run.epochs is given without run.steps_per_epoch: say how many steps make an epoch")
     return {
         "steps": run.steps if bounded else DEFAULT_STEPS,
         "first": run.first,
         "epochs": run.epochs,
         "steps_per_epoch": run.steps_per_epoch,
+        "extend": run.extend,
     }
 
 

@@ -21,6 +21,7 @@ class RunSection:
     first: int = 0
     epochs: int | None = None
     steps_per_epoch: int | None = None
+    extend: int | None = None
     seed: int = 0
     dir: str | None = None
 

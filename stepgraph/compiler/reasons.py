@@ -240,7 +240,7 @@ def brings_back(plan: Plan, graph: Graph, at: int, name: str) -> bool:
 
 def changes(plan: Plan, step: int, phase: Phase) -> Iterator[tuple[str, Graph]]:
     """Changes worth trying: let the phase, or a reader of what it gives, be due; or keep what it gives to the end."""
-    graph = replace(plan.graph, run=replace(plan.graph.run, steps=plan.steps))
+    graph = replace(plan.graph, run=replace(plan.graph.run, steps=plan.steps, epochs=None, extend=0))
     inside = plan.first <= step < plan.steps
     for one in graph.step if phase.handoff else (phase,):
         if inside and not plan.expanded.gates[one.name].fires(step + one.ahead) and (one is phase or not one.handoff):

@@ -29,14 +29,15 @@ class Run:
     first: int = 0
     epochs: int | None = None
     steps_per_epoch: int | None = None
+    extend: int = 0
 
     @property
     def total(self) -> int | None:
-        """The step after the last one, or ``None`` where nothing bounds the run."""
+        """The step after the last one, ``extend`` steps later than asked for; ``None`` where nothing bounds the run."""
         ends = [self.steps] if self.steps is not None else []
         if self.epochs is not None and self.steps_per_epoch is not None:
             ends.append(self.epochs * self.steps_per_epoch)
-        return min(ends, default=None)
+        return min(ends) + self.extend if ends else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,15 +161,3 @@ def given(phase: Phase) -> dict[str, str]:
     """What a phase gives: a place for each resource it moves, and contents."""
     contents = dict.fromkeys((*phase.writes, *phase.updates, *dict(phase.copies)), "")
     return {**dict(phase.moves), **contents}
-
-
-def dropped(chain: Chain) -> Iterator[tuple[str, str]]:
-    """The parts of a kept handoff that went: in words, and why."""
-    call = chain.call
-    if call is None or call.keep == call.op.parts:
-        return
-    words = [f"{name}>{where}" for name, where in call.op.phase.moves]
-    words += [f"{source}>>{target}" for target, source in call.op.phase.copies]
-    for (part, _), word in zip(chain.parts(), words, strict=True):
-        if not call.keep & part.part:
-            yield word, chain.code(part).replace("_", " ")

@@ -18,8 +18,8 @@ from stepgraph.compiler.plan import Plan
 from stepgraph.errors import ConfigError
 from stepgraph.ir.phase import Phase
 from stepgraph.ir.plan import CompiledStep, Planned, Pruned
-from stepgraph.views.chain import Chain, dropped, given
-from stepgraph.views.edges import Link, length, place, shape
+from stepgraph.views.chain import Chain, given
+from stepgraph.views.edges import Call, Link, length, place, shape
 from stepgraph.views.measured import measured
 from stepgraph.views.rundir import RunDir
 from stepgraph.views.table import count, said
@@ -155,13 +155,18 @@ class Answer:
 
     def kept(self, one: Planned) -> Iterator[str]:
         yield from row("because", self.because(one))
-        yield from row("without", "; ".join(f"{part} ({why})" for part, why in dropped(self.chain)))
+        yield from row("without", self.without(one))
         yield from row("chain", self.chain.told(""))
         yield from row("waits for", ", ".join(self.awaited(one)) or "nobody")
         yield from row("feeds", ", ".join(self.fed()) or "no phase")
         if self.asked.again is not None:
             ways = pruners(self.plan, self.at, self.phase, self.asked.again, self.asked.placements)
             yield from self.told_ways("pruned if", ways)
+
+    def without(self, one: Planned) -> str:
+        """The parts of a handoff that went while others remain."""
+        whole = {**dict(one.phase.moves), **dict(one.phase.copies)}
+        return ", ".join(f"{name}>{whole[name]} ({code.replace('_', ' ')})" for name, code in one.dropped.items())
 
     def because(self, one: Planned) -> str:
         code, _, other = one.why.partition(":")
@@ -180,13 +185,12 @@ class Answer:
 
     def awaited(self, one: Planned) -> Iterator[str]:
         """What the phase waits for, less what another implies, each with the things it waits for."""
-        found: dict[str, list[Link]] = {}
+        found: dict[Call, list[Link]] = {}
         for link in self.chain.links:
             word = link.source.name + ("" if link.source.at == self.at else "@previous")
             if word in one.after:
-                found.setdefault(named(self.plan, link.source, self.at), []).append(link)
-        for name, links in found.items():
-            yield f"{name} ({things(links)})"
+                found.setdefault(link.source, []).append(link)
+        return (self.with_things(call, links) for call, links in found.items())
 
     def fed(self) -> list[str]:
         """Who takes what it gives, each once."""
@@ -195,13 +199,15 @@ class Answer:
             mine = found.setdefault(use.target.name, [use])
             if mine[0].target == use.target and use not in mine:
                 mine.append(use)
-        told = [f"{named(self.plan, uses[0].target, self.at)} ({things(uses)})" for uses in found.values()]
-        told += [
-            f"the outside world ({name})"
-            for name in self.phase.writes
-            if self.plan.graph.resources[name].kind == "sink"
-        ]
+        told = [self.with_things(uses[0].target, uses) for uses in found.values()]
+        sinks = [name for name in self.phase.writes if self.plan.graph.resources[name].kind == "sink"]
+        told += [f"the outside world ({name})" for name in sinks]
         return told if len(told) <= USERS else [*told[:USERS], f"and {len(told) - USERS} more"]
+
+    def with_things(self, call: Call, links: list[Link]) -> str:
+        """A neighbour, what goes between, and its step where that is another one."""
+        where = [] if call.at == self.at else [place(self.plan, call.at)]
+        return f"{call.name} ({', '.join([*things(links), *where])})"
 
     # ---- a phase that does not
 
@@ -220,7 +226,8 @@ class Answer:
 
     def told_ways(self, label: str, ways: list[Way]) -> Iterator[str]:
         if not ways:
-            yield from row(label, "no single setting that was tried")
+            rest = ": the rest of the graph needs it" if self.runs and not self.phase.handoff else " that was tried"
+            yield from row(label, f"no single setting{rest}")
         wide = max((len(way.override) for way in ways if len(way.override) <= OVERRIDE), default=0)
         for at, way in enumerate(ways):
             yield from way_rows(label if at == 0 else "", way, wide, self.runs is not None)
@@ -244,10 +251,10 @@ def doing(one: Fate, mine: Fate) -> str:
     return f"{word} otherwise" if one[0] == mine[0] else word
 
 
-def things(links: list[Link]) -> str:
+def things(links: list[Link]) -> list[str]:
     """What stands on the edges from one phase to another: what is taken where anything is, else what is in the way."""
     taken = [link.thing for link in links if link.how in ("reads", "place", "room")]
-    return ", ".join(dict.fromkeys(taken or [links[0].thing]))
+    return list(dict.fromkeys(taken or [links[0].thing]))
 
 
 def row(label: str, text: str) -> list[str]:

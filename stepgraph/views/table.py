@@ -33,6 +33,7 @@ def lines(plan: Plan, overrides: Sequence[str]) -> Iterator[str]:
     yield head(plan)
     if plan.already_complete:
         yield f"\nNothing to do: the run's {plan.steps} steps are done (run.first={plan.first}). Nothing was started."
+        yield "run.steps counts the whole run; run.extend=N adds N steps to it."
         return
     if plan.nothing:
         yield f"\nNothing to do: no phase is due in {count(plan.steps, 'step')} nor outside them. Nothing was started."
