@@ -119,7 +119,7 @@ def with_run(graph: Graph, steps: int | None, first: int | None, at: Mapping[str
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise ConfigError(f"run.{name}={value!r}: give a whole number of at least 0")
     check_places(graph, at)
-    run = graph.run if steps is None else replace(graph.run, steps=steps)
+    run = graph.run if steps is None else replace(graph.run, steps=steps, extend=0)
     run = run if first is None else replace(run, first=first)
     if run == graph.run and not at:
         return graph
