@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from stepgraph.cli.inputs import plan_of
 from stepgraph.cli.job import Job
@@ -18,10 +18,11 @@ from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.views.dot import dot
 from stepgraph.views.html import html
 from stepgraph.views.mermaid import mermaid
+from stepgraph.views.rundir import read_plan
 from stepgraph.views.scene import Scene
 from stepgraph.views.scene_json import scene_json
 from stepgraph.views.scene_plan import scene_of
-from stepgraph.views.scene_run import read_run
+from stepgraph.views.scene_run import measure
 from stepgraph.views.svg import svg
 
 FORMATS: dict[str, Callable[[Scene], str]] = {
@@ -69,23 +70,23 @@ def _scene(job: Job) -> Scene:
     if not job.names:
         return scene_of(plan_of(job), job.config.step)
     folder = Path(job.names[0])
-    plan = _plan_of_run(job, folder)
+    placement = str(read_plan(folder).get("placement", ""))
+    plan = _plan_of_run(job, folder, placement)
     names = tuple(phase.name for phase in plan.graph.step)
-    return replace(scene_of(plan, job.config.step), measured=read_run(folder, names, plan.first, plan.steps))
+    return replace(scene_of(plan, job.config.step), measured=measure(folder, names, plan.first, plan.steps))
 
 
-def _plan_of_run(job: Job, folder: Path) -> Plan:
+def _plan_of_run(job: Job, folder: Path, placement: str) -> Plan:
     """The plan of the run in a directory: from its own configuration, or from the words given, where it has none."""
     file = folder / "config.yaml"
     if not file.is_file():
         return plan_of(job)
     try:
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(file)))
-        choices = {"placement": str(json.loads((folder / "plan.json").read_text(encoding="utf-8"))["placement"])}
-    except (OmegaConfBaseException, OSError, ValueError, KeyError) as error:
+    except (OmegaConfBaseException, OSError, YAMLError) as error:
         raise ConfigError(f"{folder}: cannot read what was run there: {' '.join(str(error).split())}") from error
     assert isinstance(config, Config)
-    return plan_of(replace(job, config=replace(config, step=job.config.step), choices=choices))
+    return plan_of(replace(job, config=replace(config, step=job.config.step), choices={"placement": placement}))
 
 
 def _write(file: Path, content: str) -> None:

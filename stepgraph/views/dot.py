@@ -28,7 +28,7 @@ def dot(scene: Scene) -> str:
 def lines(scene: Scene) -> Iterator[str]:
     kinds = {name: fixed.kind for name, fixed in scene.sheet.named().items()}
     for box in scene.picture.boxes:
-        look = LOOKS["gone" if box.state != "kept" else "ends" if box.ends else kinds[box.name]]
+        look = LOOKS["gone" if not box.runs else "ends" if box.ends else kinds[box.name]]
         yield f"  {quoted(box.name)} [label={quoted(box.name, box.word)}, tooltip={quoted(told(box))}, {look}]"
     for line in scene.picture.lines:
         dashed = "" if line.state == "kept" else ' [style=dashed, color="#818b98"]'

@@ -30,7 +30,7 @@ def html(scene: Scene) -> str:
         title=escape(flat(scene.title)),
         about=escape(flat(about(scene))),
         hollow="hollow as planned, filled where the run measured it" if measured else "as planned",
-        run=escape(flat(f"{measured.name} {measured.status}")) if measured else "",
+        run=escape(flat(f"{measured.name}: {measured.status or 'no end is recorded'}")) if measured else "",
         style=(ASSETS / "page.css").read_text(encoding="utf-8"),
         script=(ASSETS / "page.js").read_text(encoding="utf-8"),
         data=embedded(page_data(scene)),
@@ -102,8 +102,8 @@ def picture_data(one: Picture, edges: dict[Edge, int], boxes: dict[str, int]) ->
 
 def box_data(box: Box, at: int) -> dict[str, Any]:
     said = {"reason": box.reason, "kept_if": box.kept_if, "does": box.does, "after": box.after, "before": box.before}
-    said |= {"ends": box.ends}
-    head = {"at": at, "state": box.state, "code": box.code, "word": box.word}
+    said |= {"ends": box.ends, "dropped": box.dropped}
+    head = {"at": at, "state": box.state, "runs": box.runs, "code": box.code, "word": box.word}
     return head | {word: value for word, value in said.items() if value}
 
 

@@ -36,7 +36,7 @@ def lines(scene: Scene) -> Iterator[str]:
 
 def look(box: Box, kind: str) -> str:
     """The class of a box: what a step does not run is grey, and so is what the last step does not."""
-    if box.state != "kept":
+    if not box.runs:
         return "pruned"
     return "ends" if box.ends else kind
 

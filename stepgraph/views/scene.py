@@ -13,6 +13,8 @@ from stepgraph.views.layout import Route
 from stepgraph.views.scene_run import Measured
 from stepgraph.views.table import count
 
+LONG = 30
+"""A line in a box is cut to so many letters."""
 WORDS = {
     "no_consumer": "no consumer",
     "only_feeds_pruned": "only feeds pruned",
@@ -41,10 +43,12 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A phase in one picture. ``state`` is ``kept``, ``pruned``, or ``idle`` where it is not due.
+    """A phase in one picture. ``state`` is ``kept``; ``maybe`` where only the run will tell; ``pruned``; ``idle`` where
+    it is not due.
 
     ``code`` says why in a word, ``reason`` in a line; ``after`` names what it waits for in this list, ``before`` what
-    it waits for from earlier. ``ends`` says why the last step leaves it out, where this one does not.
+    it waits for from earlier, ``dropped`` the parts it lost. ``ends`` says why the last step leaves it out, where this
+    one does not.
     """
 
     name: str
@@ -55,12 +59,20 @@ class Box:
     does: str = ""
     after: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
     ends: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, or may."""
+        return self.state in ("kept", "maybe")
 
     @property
     def word(self) -> str:
         """What stands in its box below its name: what it does, or why it does not run."""
-        return self.does if self.state == "kept" else WORDS[self.code]
+        words = self.does if self.runs else WORDS[self.code]
+        words = f"may run: {words}" if self.state == "maybe" else words
+        return words if len(words) <= LONG else f"{words[: LONG - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 @dataclass(frozen=True, slots=True)

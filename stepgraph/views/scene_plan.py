@@ -15,20 +15,18 @@ from stepgraph.compiler.compile import Done
 from stepgraph.compiler.dead import GONE
 from stepgraph.compiler.lower import Op, lower
 from stepgraph.compiler.order import Trace, order
-from stepgraph.compiler.plan import Plan, Variant
+from stepgraph.compiler.plan import Plan
 from stepgraph.compiler.room import weight
 from stepgraph.compiler.seq import Index
 from stepgraph.ir.phase import Phase
 from stepgraph.ir.plan import Planned, Pruned
 from stepgraph.views.layout import Edge, Placed, place
-from stepgraph.views.scene import Box, Fixed, Line, Picture, Row, Scene, Sheet, Strip
-from stepgraph.views.table import count, effects, ranges, said
+from stepgraph.views.scene import WORDS, Box, Fixed, Line, Picture, Row, Scene, Sheet, Strip
+from stepgraph.views.table import effects, said, title
 
 LETTER, SMALL = 7.3, 6.1
 """Widths of a letter of a name and of a second line: the face has one width, so that boxes fit their text."""
 MARGIN, TALL = 26.0, 40.0
-LONG = 30
-"""A second line is cut to so many letters."""
 MANY = 60
 """At most so many variants are drawn."""
 NOT_ASKED = ("not_due", "disabled")
@@ -38,7 +36,7 @@ TITLES = {"start": "Start: before the first step", "end": "End: after the last s
 def scene_of(plan: Plan, step: int | None = None) -> Scene:
     """Lay out a plan: ``start``, each variant, ``end``. ``step`` picks what is shown first."""
     wanted = plan.step(step).variant if step is not None else 1
-    drafts = drafts_of(plan, wanted)
+    drafts = drafts_of(Reader(plan, wanted, step))
     laid = {name: sheet_of([one for one in drafts if one.part.section == name]) for name in sections(drafts)}
     pictures = tuple(one.picture(laid[one.part.section][1]) for one in drafts)
     return Scene(
@@ -55,9 +53,8 @@ def scene_of(plan: Plan, step: int | None = None) -> Scene:
     )
 
 
-def drafts_of(plan: Plan, wanted: int) -> list[Draft]:
+def drafts_of(reader: Reader) -> list[Draft]:
     """The pictures to be laid out; for a plan in which nothing runs, an empty one."""
-    reader = Reader(plan, wanted)
     return [reader.draft(part) for part in reader.parts()] or [Draft(Part(TITLES["step"], "step"))]
 
 
@@ -70,7 +67,7 @@ def with_ends(pictures: Iterable[Picture], plan: Plan) -> Iterator[Picture]:
     last = plan.step(plan.steps - 1).pruned if plan.variants else ()
     gone = {one.name: said(one) for one in last if one.code not in NOT_ASKED}
     for one in pictures:
-        marked = tuple(replace(b, ends=gone.get(b.name, "") if b.state == "kept" else "") for b in one.boxes)
+        marked = tuple(replace(b, ends=gone.get(b.name, "") if b.runs else "") for b in one.boxes)
         yield replace(one, boxes=marked) if one.section == "step" else one
 
 
@@ -109,10 +106,12 @@ class Draft:
 
 
 class Reader:
-    """Reads the parts of a plan. ``wanted`` is a variant that is drawn however many there are."""
+    """Reads the parts of a plan. ``wanted`` is a variant that is drawn however many there are; what it leaves out is
+    told as it is in ``step``.
+    """
 
-    def __init__(self, plan: Plan, wanted: int) -> None:
-        self.plan, self.layout, self.wanted = plan, plan.layout, wanted
+    def __init__(self, plan: Plan, wanted: int, step: int | None = None) -> None:
+        self.plan, self.layout, self.wanted, self.step = plan, plan.layout, wanted, step
         self.index = Index(plan.seq)
 
     def parts(self) -> Iterator[Part]:
@@ -132,7 +131,9 @@ class Reader:
         for one in plan.variants:
             if one.id <= MANY or one.id in (self.wanted, plan.step(last).variant):
                 at = one.first - plan.first + 1
-                yield Part(titled(one, last), "step", at, one.id, one.spans, one.phases, one.pruned)
+                told = self.step if one.id == self.wanted else None
+                pruned = one.pruned if told is None else plan.pruned(told)
+                yield Part(title(plan, one), "step", at, one.id, one.spans, one.phases, pruned)
 
     def draft(self, part: Part) -> Draft:
         done = self.plan.done[self.index[part.at]]
@@ -194,22 +195,24 @@ def walk(done: Done) -> Iterator[tuple[Op, int, int]]:
             places = after
 
 
-def titled(one: Variant, last: int) -> str:
-    """A variant by its steps; by the first of them, where they make a long list."""
-    steps = ranges(one, last) if len(one.spans) <= 4 else f"the first is step {one.first}"
-    return f"Variant {one.id}: {count(one.count, 'step')} ({steps})"
-
-
 def boxes_of(part: Part, listed: Mapping[str, Phase]) -> tuple[Box, ...]:
     """A box for every phase of the list that the part says anything of."""
-    found = {p.name: kept_box(p) for p in part.phases} | {one.name: gone_box(one) for one in part.pruned}
+    found = {one.name: gone_box(one) for one in part.pruned} | {p.name: kept_box(p) for p in part.phases}
     return tuple(found[name] for name in listed if name in found)
 
 
 def kept_box(one: Planned) -> Box:
     here = tuple(name for name in one.after if "@" not in name and name != one.name)
     earlier = tuple(name.partition("@")[0] for name in one.after if "@" in name)
-    return Box(one.name, "kept", one.why, does=cut(effects(one) or one.use), after=here, before=earlier)
+    does, state = effects(one) or one.use, "maybe" if one.may_fire else "kept"
+    return Box(one.name, state, one.why, does=does, after=here, before=earlier, dropped=tuple(dropped(one)))
+
+
+def dropped(one: Planned) -> Iterator[str]:
+    """The parts that a phase lost while others of it remain."""
+    whole = {**dict(one.phase.moves), **dict(one.phase.copies)}
+    for name, code in one.dropped.items():
+        yield f"{name}>{whole[name]} ({WORDS[code]})"
 
 
 def gone_box(one: Pruned) -> Box:
@@ -256,8 +259,3 @@ def fixed(phase: Phase, placed: Placed) -> Fixed:
         spot.height,
         spot.layer,
     )
-
-
-def cut(text: str) -> str:
-    """A text that fits into a box."""
-    return text if len(text) <= LONG else text[: LONG - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from stepgraph.errors import ConfigError
+from stepgraph.views.rundir import events, read_plan
 
-EVENTS, RESULT = "events.jsonl", "result.json"
+RESULT = "result.json"
 CELLS = 20_000
 COLUMNS = 240
 """At most so many cells and columns has the grid; a column then stands for several steps."""
@@ -39,15 +39,12 @@ class Measured:
     grid: Mapping[str, tuple[float | None, ...]]
 
 
-def read_run(folder: Path, names: tuple[str, ...], first: int, steps: int) -> Measured:
-    """Read the record of a run of these phases and steps."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: there is no such run directory")
-    if not (folder / EVENTS).is_file():
-        raise ConfigError(f"{folder}: is no run directory: it holds no {EVENTS}")
+def measure(folder: Path, names: tuple[str, ...], first: int, steps: int) -> Measured:
+    """Read the record of a run of these phases and steps; a folder that is no run directory is refused."""
+    read_plan(folder)
     columns = max(1, min(COLUMNS, CELLS // max(len(names), 1)))
     every = max(1, -(-(steps - first) // columns))
-    seconds, cells, moved = collected(ends(folder / EVENTS), first, every)
+    seconds, cells, moved = collected(ends(folder), first, every)
     last = max((column for row in cells.values() for column in row), default=-1)
     return Measured(
         name=folder.name,
@@ -93,18 +90,11 @@ def mean(cell: Cell | None) -> float | None:
     return None if cell is None else float(f"{cell[1] / cell[2]:.4g}")
 
 
-def ends(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The events that end a phase well. A line that a killed run left half written is passed over."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            if '"end"' not in line:
-                continue
-            try:
-                event = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if event.get("event") == "end" and event.get("outcome") == "ok":
-                yield event
+def ends(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """The events that end a phase well."""
+    for event in events(folder):
+        if event.get("event") == "end" and event.get("outcome") == "ok":
+            yield event
 
 
 def status(folder: Path) -> str:

@@ -35,6 +35,7 @@ text{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-s
 .box rect{stroke-width:1.4}.work rect{fill:var(--work);stroke:var(--workline)}
 .handoff rect{fill:var(--hand);stroke:var(--handline)}
 .pruned rect,.idle rect{fill:none;stroke:var(--gone);stroke-dasharray:5 4}
+.maybe rect{stroke-dasharray:2 3}
 .pruned text,.idle text{fill:var(--gone)}.ends rect{stroke:var(--gone);stroke-dasharray:5 4}
 .edge{fill:none;stroke:var(--line);stroke-width:1.3}.edge.pruned{stroke:var(--gone);stroke-dasharray:4 4;opacity:.75}
 .tip{fill:var(--line)}.tip.pruned{fill:var(--gone)}
@@ -131,10 +132,11 @@ def box_of(box: Box, at: Fixed) -> list[str]:
 def told(box: Box, at: Fixed) -> str:
     """All of a box in words, a line each."""
     lines = [f"{at.name} ({at.kind}) {at.use}", at.doc]
-    lines += [f"why: {box.code}"] if box.state == "kept" else [box.reason]
+    lines += [f"why: {box.code}"] if box.runs else [box.reason]
     lines += [f"kept if: {box.kept_if}"] if box.kept_if else []
     lines += [f"after: {', '.join(box.after)}"] if box.after else []
     lines += [f"after, from earlier: {', '.join(box.before)}"] if box.before else []
+    lines += [f"without: {', '.join(box.dropped)}"] if box.dropped else []
     lines += [f"not in the last step: {box.ends}"] if box.ends else []
     return "\n".join(line for line in lines if line)
 
@@ -154,7 +156,7 @@ def legend() -> Iterator[str]:
 
 def noted(scene: Scene) -> Iterator[tuple[str, str]]:
     """What does not run, with its reason, a line and its look at a time: on paper nobody can point at a box."""
-    gone = [(box.name, box.reason) for box in scene.picture.boxes if box.state != "kept"]
+    gone = [(box.name, box.reason) for box in scene.picture.boxes if not box.runs]
     ends = [(box.name, box.ends) for box in scene.picture.boxes if box.ends]
     for title, found in (("Not run here", gone), ("Pruned in the last step", ends)):
         if found:

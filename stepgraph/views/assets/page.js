@@ -3,6 +3,7 @@
 const D = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
+const STATES = { kept: "runs", maybe: "may run: only the run will tell", pruned: "pruned", idle: "not due" };
 const [COLUMN, LANE, LOAD, LABELS, NAMES] = [46, 22, 84, 92, 108];
 let at = D.shown, step = D.step, pinned = null;
 
@@ -16,6 +17,10 @@ const svg = (tag, attributes, kids) => make(SVG, tag, attributes, kids);
 const html = (tag, attributes, kids) => make(null, tag, attributes, kids);
 const words = (x, y, text, kind, more) => svg("text", { x, y, class: kind || "", ...more }, text);
 const rule = (x1, y1, x2, y2, kind) => svg("line", { x1, y1, x2, y2, class: kind || "rule" });
+const amount = (gib) => {
+  const [unit, per] = gib >= 1 || !gib ? ["GiB", 1] : gib * 1024 >= 1 ? ["MiB", 1024] : ["KiB", 1024 ** 2];
+  return `${+(gib * per).toPrecision(3)} ${unit}`;
+};
 const time = (s) => (s >= 1 ? s.toFixed(1) : s.toPrecision(2)) + " s";
 
 // ---- the graph
@@ -46,10 +51,10 @@ function drawGraph(picture, sheet) {
 
 function drawBox(box, fixed) {
   const { name, kind, x, y, width, height } = fixed;
-  const said = box.state === "kept" ? box.code : box.reason;
+  const said = box.runs ? box.code : box.reason;
   const node = svg("g", {
     class: `box ${kind} ${box.state}`, transform: `translate(${x} ${y})`, tabindex: 0, role: "button",
-    "data-name": name, "aria-label": `${name}, ${box.state === "kept" ? "runs" : box.state}: ${said}`,
+    "data-name": name, "aria-label": `${name}, ${STATES[box.state]}: ${said}`,
   });
   const middle = { "text-anchor": "middle" };
   if (box.before) {
@@ -108,16 +113,16 @@ function hint() {
 }
 
 function card(box, fixed) {
-  const runs = box.state === "kept", listed = html("dl");
+  const runs = box.runs, listed = html("dl");
   const rows = [
     ["use", fixed.use], ["does", box.does !== fixed.use && box.does], ["doc", fixed.doc],
-    [runs ? "why" : "because", runs ? WHY(box.code) : box.reason], ["kept if", box.kept_if],
+    [runs ? "why" : "because", runs ? WHY(box.code) : box.reason], ["kept if", box.kept_if], ["without", box.dropped && box.dropped.join(", ")],
     ["waits for", box.after && box.after.join(", ")], ["and from earlier", box.before && box.before.join(", ")],
     ["last step", box.ends && `pruned: ${box.ends}`],
     ["measured", D.measured && D.measured.seconds[fixed.name] !== undefined && `${time(D.measured.seconds[fixed.name])} (median)`],
   ];
   for (const [key, text] of rows) if (text) listed.append(html("dt", {}, key), html("dd", { class: "m" }, text));
-  return [html("h2", {}, `${fixed.name}: ${fixed.kind}, ${runs ? "runs" : box.state === "idle" ? "not due" : "pruned"}`), listed];
+  return [html("h2", {}, `${fixed.name}: ${fixed.kind}, ${STATES[box.state]}`), listed];
 }
 
 function WHY(code) {
@@ -147,7 +152,7 @@ function drawStrip(picture) {
 
 function drawLane(row, y) {
   const lane = svg("g", { transform: `translate(0 ${y})` }), really = D.measured && D.measured.gib[row.name];
-  const size = row.gib === null ? "" : ` ${row.gib} GiB`;
+  const size = row.gib === null ? "" : ` ${amount(row.gib)}`;
   lane.append(words(0, 15, row.name + size, "s"));
   for (const [first, end, place] of row.places) {
     const x = NAMES + (COLUMN / 2) * first, width = (COLUMN / 2) * (end - first);
@@ -175,14 +180,14 @@ function drawLoad(strip, { planned, real }, y, right) {
   const points = (list) => list.map((v, i) => `${NAMES + (COLUMN / 2) * i} ${high(v)} ${NAMES + (COLUMN / 2) * (i + 1)} ${high(v)}`).join(" ");
   if (real) all.append(svg("path", { class: "really", d: `M${NAMES} ${LOAD} L${points(real)} ${right} ${LOAD}Z` }));
   if (planned) all.append(svg("path", { class: "load", d: `M${points(planned)}` }));
-  all.append(rule(NAMES, LOAD, right, LOAD), words(0, 14, "GiB on device", "s"));
-  const peak = (name, list) => `${name} peak ${+Math.max(...list).toPrecision(3)}`;
+  all.append(rule(NAMES, LOAD, right, LOAD), words(0, 14, "on the device", "s"));
+  const peak = (name, list) => `${name} peak ${amount(Math.max(...list))}`;
   const told = [planned && peak("planned", planned), real && peak("measured", real)].filter(Boolean).join(", ");
   const least = planned && strip.rows.some((row) => row.gib === null) ? ", at least: some sizes are unknown" : "";
   all.append(words(NAMES, LOAD + 14, told + least, "s"));
   if (strip.capacity !== null) {
     all.append(rule(NAMES, high(strip.capacity), right, high(strip.capacity), "limit"));
-    all.append(words(right + 4, high(strip.capacity) + 4, String(strip.capacity), "s limits"));
+    all.append(words(right + 4, high(strip.capacity) + 4, amount(strip.capacity), "s limits"));
   }
   return all;
 }
@@ -211,7 +216,7 @@ function cell(name, k, seconds, usual, x, y, width) {
     return svg("rect", { class: slow ? "slow" : "cell", x, y, width, height: 12, opacity: Math.max(0.25, Math.min(1, ratio / 2)).toFixed(2) }, title);
   }
   const picture = D.pictures[pictureOf(k)], box = picture && picture.boxes.find((one) => D.sheets.step.boxes[one.at].name === name);
-  const title = svg("title", {}, `${name}, ${steps}: ${box && box.state !== "kept" ? box.reason : "did not run"}`);
+  const title = svg("title", {}, `${name}, ${steps}: ${box && !box.runs ? box.reason : "did not run"}`);
   if (box && box.state === "pruned") return svg("g", {}, [rule(x + 1, y + 6, x + width - 1, y + 6, "dash"), title]);
   return svg("rect", { class: "hollow", x: x + 0.5, y: y + 0.5, width: width - 1, height: 11, "pointer-events": "all" }, title);
 }
@@ -229,7 +234,7 @@ function turnTo(index, chosen) {
   $("strip").replaceChildren(drawStrip(picture));
   $("what").textContent = (step === null ? "" : `Step ${step}: `) + picture.title;
   $("step").value = step ?? "";
-  const gone = picture.boxes.filter((box) => box.state !== "kept");
+  const gone = picture.boxes.filter((box) => !box.runs);
   $("gone").replaceChildren(...gone.map((box) => html("li", {}, [html("code", {}, sheet.boxes[box.at].name), ` ${box.reason}`])));
   $("none").hidden = gone.length > 0;
   [...$("variants").children].forEach((button, i) => button.setAttribute("aria-pressed", String(i === at)));
