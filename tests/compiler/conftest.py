@@ -3,4 +3,5 @@
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("compiler", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("few", settings.get_profile("compiler"), max_examples=20)
 settings.load_profile("compiler")

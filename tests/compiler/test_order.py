@@ -101,7 +101,7 @@ def test_what_is_taken_off_does_not_wait_for_what_was_put_there() -> None:
         "work": {"needs": {"a": "host", "b": "device"}},
     }
     made = plan(step, {"a": {"kind": "weights", "at": "device"}, "b": {"kind": "weights"}})
-    assert after(made) == {"on": [], "off": [], "work": ["off", "on"]}
+    assert after(made) == {"on": [], "off": [], "work": ["on", "off"]}
 
 
 def test_what_is_put_on_the_device_waits_for_what_the_step_before_took_off() -> None:
@@ -128,8 +128,8 @@ def test_what_another_wait_implies_is_left_out() -> None:
 def test_a_value_made_ahead_is_waited_for_in_the_step_it_is_made_for() -> None:
     made = plan({"w": {"writes": ["x"], "ahead": 1}, "r": {"reads": ["x"]}}, steps=3)
     assert [one.name for one in made.start.phases] == ["w"]
-    assert after(made, 1) == {"w": ["w@previous"], "r": ["r@previous", "w@previous"]}
-    assert after(made, 2) == {"r": ["r@previous", "w@previous"]}
+    assert after(made, 1) == {"w": ["w@previous"], "r": ["w@previous", "r@previous"]}
+    assert after(made, 2) == {"r": ["w@previous", "r@previous"]}
 
 
 def test_the_end_waits_for_the_last_step() -> None:
@@ -139,6 +139,13 @@ def test_the_end_waits_for_the_last_step() -> None:
 
 def test_a_layer_is_one_more_than_the_deepest_wait_in_the_step() -> None:
     assert layers(["a", "b", "c", "d"], [("z@previous",), ("a",), (), ("b", "c")]) == [1, 2, 1, 3]
+
+
+@pytest.mark.xfail(reason="only the latest run of each reader is known")
+def test_who_changes_contents_waits_for_every_earlier_run_that_reads_them() -> None:
+    """Directly, or through the next run of the same phase."""
+    step = {"r": {"use": "pkg.mod.name", "reads": ["a"]}, "u": {"updates": ["a"], "when": {"steps": [2]}}}
+    assert "r@previous" in after(plan(step, BOTH, steps=3), 1)["r"]
 
 
 NAMES = ("a", "b", "c")

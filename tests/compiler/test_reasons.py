@@ -68,7 +68,6 @@ def test_a_handoff_that_only_keep_wants_says_so() -> None:
     assert why(plan({"on": {"moves": {"a": "device"}}}, TWO, keep={"a": "device"})) == {"on": "kept_at_end"}
 
 
-@pytest.mark.xfail(reason="a need of anywhere but none counts as a consumer of the move")
 def test_who_does_not_mind_where_a_thing_is_is_not_who_it_is_moved_for() -> None:
     step = {"on": {"moves": {"a": "device"}}, "read": {"reads": ["a"]}, "use": {"needs": {"a": "device"}}}
     assert why(plan(step, TWO))["on"] == "feeds:use"
@@ -101,7 +100,6 @@ def test_what_fed_only_a_pruned_phase_says_which() -> None:
     assert told(plan(step, TWO), "on")[:2] == ("only_feeds_pruned", "only sync wanted it, and that is pruned")
 
 
-@pytest.mark.xfail(reason="a need of anywhere but none counts as a consumer of the move")
 def test_a_move_to_where_nobody_wanted_it_does_not_say_that_somebody_pruned_did() -> None:
     made = grpo(placement="split", steps=2)
     assert told(made, "offload_policy", 1)[:2] == ("no_consumer", "no later phase needs policy at host")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import stepgraph
 from stepgraph import spec
@@ -50,6 +49,11 @@ GRAMMAR = [
     ({"step": "a"}, "graph.step is 'a': write a mapping, {name: ...}"),
     ({"resources": 3}, "graph.resources is 3: write a mapping, {name: ...}"),
     ({"places": 3}, "graph.places is 3: write a list of names, [a, b]"),
+    ({"places": ["any"]}, "graph.places: 'any' means any place there is: call it something else"),
+    (
+        {"places": ["!host"]},
+        "graph.places: '!host' is no name: use lower-case letters, digits and _, a letter first",
+    ),
     ({"places": {"disk": 1}}, "graph.places is {'disk': 1}: write a list of names, [a, b]"),
     (
         {"resources": {"A": "sink"}},
@@ -80,6 +84,8 @@ GRAMMAR = [
     ),
     (phase(raeds=["a"]), f"step.p has an unknown key 'raeds', did you mean 'reads'? (known: {PHASE_KEYS})"),
     (phase(reads=[1]), "step.p.reads is [1]: write a list of names, [a, b]"),
+    (phase(before=[1]), "step.p.before is [1]: write a list of names, [a, b]"),
+    (phase(after={"a": 1}), "step.p.after is {'a': 1}: write a list of names, [a, b]"),
     (phase(needs={"a": 3}), "step.p.needs.a is 3: write a name"),
     (phase(moves=["a"]), "step.p.moves is ['a']: write a mapping, {name: ...}"),
     (phase(whole="yes"), "step.p.whole is 'yes': write true or false"),
@@ -163,6 +169,7 @@ NAMES = [
         "step.p.copies: 'data' is a stream and has no place (weights, state and scratch have)",
     ),
     (phase(copies={"s": "a"}), "step.p.copies: 's' is scratch, whose contents never matter: copy weights or state"),
+    (phase(copies={"a": "a"}), "step.p copies 'a' onto itself: name two resources"),
     (phase(copies={"a": "b", "b": "a"}), "step.p copies into and from 'a' in one phase: make them two phases"),
     (
         phase(copies={"b": "a"}, moves={"a": "none"}),
@@ -216,12 +223,13 @@ PLACEMENTS = [
 RUNS = [
     (
         {"stpes": 3},
-        "run has an unknown key 'stpes', did you mean 'steps'? (known: steps, first, epochs, steps_per_epoch)",
+        "run has an unknown key 'stpes', did you mean 'steps'? (known: steps, first, epochs, steps_per_epoch, extend)",
     ),
     ({"steps": -1}, "run.steps=-1 is less than 0: give a whole number of at least 0"),
     ({"steps": "many"}, "run.steps='many' is not a whole number: give one of at least 0"),
     ({"first": 1.5}, "run.first=1.5 is not a whole number: give one of at least 0"),
-    ({"epochs": -2}, "run.epochs=-2 is less than 0: give a whole number of at least 0"),
+    ({"epochs": 2}, "run.epochs is given without run.steps_per_epoch: say how many steps make an epoch"),
+    ({"epochs": -2, "steps_per_epoch": 1}, "run.epochs=-2 is less than 0: give a whole number of at least 0"),
     ({"steps_per_epoch": 0}, "run.steps_per_epoch=0 is less than 1: give a whole number of at least 1"),
 ]
 
@@ -294,8 +302,7 @@ TYPESTATE = [
             train={"needs": {"a": "device"}},
             off={"moves": {"a": "host"}},
         ),
-        "train in step 1 needs a at device, but it is at host (since off in step 0): let load run before it, or "
-        "start with placement.at.a=device",
+        "train in step 1 needs a at device, but it is at host (since off in step 0): let load run before it",
     ),
     (
         walk(HOST, look={"needs": {"a": "!host"}}),
@@ -352,6 +359,10 @@ TYPESTATE = [
         "read in step 0 reads x, which write writes, and it is disabled: enable it, or disable read too",
     ),
     (
+        steps(write={"writes": ["x"]}, read={"reads": ["x"], "ahead": 1}),
+        "read in start reads x 1 ahead, but write writes it 0 ahead: let both run as far ahead",
+    ),
+    (
         steps(write={"writes": ["x"]}, read={"reads": ["x"], "ahead": 1, "when": {"from": 1}}),
         "read in step 0 reads x 1 ahead, but write writes it 0 ahead: let both run as far ahead",
     ),
@@ -390,7 +401,7 @@ def test_room_that_the_placement_asks_for_is_named_as_the_placements() -> None:
     graph = walk(HOST, on={"moves": {"b": "device"}}, load={"moves": {"a": "device"}}, train={"needs": {"a": "device"}})
     assert refusal(graph, ROOM) == (
         "train in step 0 needs b off the device (placement shared), but it is at device (since on in step 0): "
-        "no phase moves b there: add one with moves: {b: host}, or start with placement.at.b=host"
+        "no phase moves b there: add one with moves: {b: host}"
     )
     assert "(placement makes_room)" in refusal(graph, {"makes_room": ROOM["makes_room"]})
 
@@ -454,49 +465,16 @@ def test_a_file_that_holds_a_list_is_refused(here: Path) -> None:
         ("engine=vllm", "'engine' has no meaning for a graph (known: graph, placement, run, max_staleness)"),
         ("~graph.step.evl", "'~graph.step.evl': there is no such key to take out, did you mean 'eval'?"),
         ("~graph.stop.eval", "'~graph.stop.eval': there is no such key to take out"),
+        ("run=3", "'run=3' says nothing of a key: write run.KEY=VALUE"),
+        ("graph=ppo", "'graph=ppo' says nothing of a key: write graph.KEY=VALUE"),
+        ("~placement", "'~placement' takes a whole section out: name a key in it, ~placement.KEY"),
+        ("~max_staleness", "'~max_staleness' takes a whole section out: name a key in it, ~max_staleness.KEY"),
     ],
 )
 def test_an_override_that_means_nothing_is_refused(override: str, message: str) -> None:
     assert unloaded("grpo", override) == message
 
 
-# ---- what is still said wrongly ------------------------------------------------------------------------------------
-
-
-@pytest.mark.xfail(reason="the check for both sides comes before")
-def test_a_copy_onto_itself_is_told_as_such() -> None:
-    assert refusal(phase(copies={"a": "a"})) == "step.p copies 'a' onto itself: name two resources"
-
-
-@pytest.mark.xfail(reason="told as not due, and the cure changes nothing")
-def test_a_value_read_further_ahead_than_it_is_written_is_told_as_such_before_the_first_step() -> None:
-    found = refusal(steps(write={"writes": ["x"]}, read={"reads": ["x"], "ahead": 1}))
-    assert found == "read in start reads x 1 ahead, but write writes it 0 ahead: let both run as far ahead"
-
-
-@pytest.mark.xfail(reason="the path ends at the phase")
-def test_a_mark_that_is_no_name_is_told_with_its_key() -> None:
-    assert refusal(phase(before=[1])) == "step.p.before is [1]: write a list of names, [a, b]"
-
-
-@pytest.mark.xfail(reason="any name is taken")
-@pytest.mark.parametrize("place", ["any", "", "!host", "Disk"])
-def test_a_place_has_a_name_that_no_need_could_mean_otherwise(place: str) -> None:
-    with pytest.raises(GraphError):
-        spec.parse({"places": [place]})
-
-
-@pytest.mark.xfail(reason="a section's own name is suggested")
-def test_a_section_without_a_key_is_told_as_such(here: Path) -> None:
-    assert "did you mean 'run'" not in unloaded("grpo", "run=3")
-
-
-@pytest.mark.xfail(raises=yaml.YAMLError, reason="PyYAML's own error comes through")
-def test_an_override_whose_value_is_no_yaml_is_refused(here: Path) -> None:
-    unloaded("grpo", "graph.step.eval={")
-
-
-@pytest.mark.xfail(raises=KeyError, reason="a section that is taken out is looked up")
-@pytest.mark.parametrize("section", ["placement", "run", "max_staleness"])
-def test_a_section_can_be_taken_out_or_is_refused(here: Path, section: str) -> None:
-    assert stepgraph.load("grpo", [f"~{section}"]).step
+def test_an_override_whose_value_is_no_yaml_is_refused_in_one_line(here: Path) -> None:
+    found = unloaded("grpo", "graph.step.eval={")
+    assert found.startswith("'graph.step.eval={' is no override: while parsing a flow node")

@@ -129,3 +129,16 @@ def test_a_place_that_is_not_said_is_asked_for() -> None:
     with pytest.raises(ConfigError) as refused:
         grpo().rest(1, {"policy": "host"}, {})
     assert str(refused.value) == "places says nothing of 'engine': say where each of policy, engine, kv is"
+
+
+def test_a_place_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError) as refused:
+        grpo().rest(1, {"policy": "hots", "engine": "host", "kv": "none"}, {})
+    assert str(refused.value).startswith("there is no place 'hots' for policy, did you mean 'host'?")
+
+
+@pytest.mark.parametrize("k", [-1, 3, 9])
+def test_the_rest_from_a_step_outside_the_run_is_refused(k: int) -> None:
+    with pytest.raises(ConfigError) as refused:
+        plan({"a": {}}, steps=3).rest(k, {}, {})
+    assert str(refused.value) == f"step={k} is not in this run: its steps are 0 to 2"

@@ -42,13 +42,15 @@ def test_the_run_that_is_asked_for_wins_over_the_graphs_own() -> None:
         ({"epochs": 2, "steps_per_epoch": 4, "steps": 50}, 8),
         ({"epochs": 0, "steps_per_epoch": 4}, 0),
         ({"steps": 0}, 0),
+        ({"steps": 5, "extend": 3}, 8),
+        ({"epochs": 2, "steps_per_epoch": 4, "steps": 5, "extend": 1}, 6),
     ],
 )
 def test_a_run_ends_with_its_steps_or_its_epochs_whichever_comes_first(run: dict[str, int], steps: int) -> None:
     assert stepgraph.compile(graph(STEP, A, run=run)).steps == steps
 
 
-@pytest.mark.parametrize("run", [{}, {"epochs": 3}, {"steps_per_epoch": 3}])
+@pytest.mark.parametrize("run", [{}, {"steps_per_epoch": 3}])
 def test_a_run_without_an_end_is_refused(run: dict[str, int]) -> None:
     with pytest.raises(ConfigError) as wrong:
         stepgraph.compile(graph(STEP, A, run=run))
@@ -93,14 +95,10 @@ def test_at_says_where_things_start_and_leaves_the_graph_alone() -> None:
     assert brief(stepgraph.compile(made, steps=1).calls()) == ["0 on a>device", "0 use"]
 
 
-@pytest.mark.xfail(raises=ValueError, reason="nothing checks the names")
-def test_at_a_place_that_is_none_is_refused() -> None:
-    assert "devcie" in refused(steps=1, at={"a": "devcie"})
-
-
-@pytest.mark.xfail(reason="nothing checks the names")
-def test_at_for_a_resource_that_is_none_is_refused() -> None:
-    assert "zz" in refused(steps=1, at={"zz": "host"})
+def test_at_names_things_and_places_that_there_are() -> None:
+    wrong = "there is no place 'devcie' for a, did you mean 'device'? (known: device, host, none)"
+    assert refused(steps=1, at={"a": "devcie"}) == wrong
+    assert refused(steps=1, at={"zz": "host"}) == "'zz' is nothing that has a place (known: a, b)"
 
 
 # ---- nothing left --------------------------------------------------------------------------------------------------
@@ -153,6 +151,14 @@ def test_a_step_outside_the_run_is_refused(k: int) -> None:
     with pytest.raises(ConfigError) as wrong:
         grpo(steps=3).step(k)
     assert str(wrong.value) == f"step={k} is not in this run: its steps are 0 to 2"
+
+
+@pytest.mark.parametrize(("steps", "first"), [(0, 0), (3, 3), (3, 7)])
+def test_a_run_with_no_steps_left_says_so_when_asked_for_one(steps: int, first: int) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        grpo(steps=steps, first=first).step(0)
+    told = f"step=0 is not in this run: it has no steps left (run.first={first}, run.steps={steps})"
+    assert str(wrong.value) == told
 
 
 def test_a_step_before_the_first_is_refused() -> None:

@@ -67,7 +67,6 @@ def test_missing_work_is_noticed_by_who_reads_what_it_made() -> None:
         broken("learn", GONE, step)
 
 
-@pytest.mark.xfail(reason="simple work is taken to have run")
 @pytest.mark.parametrize("name", ["learn", "log"])
 def test_missing_work_is_noticed_though_nobody_reads_it(name: str) -> None:
     with pytest.raises(UnsoundError):
