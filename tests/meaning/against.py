@@ -132,22 +132,26 @@ def nodes(compiled: Plan) -> dict[Node, dict[str, Any]]:
 
 
 def waits(compiled: Plan) -> dict[Node, set[Node]]:
-    """What each call waits for: ``x`` runs in its own stage, ``x@previous`` is the latest run before that stage."""
+    """What each call waits for: ``x`` is the latest run of x in its own stage, ``x@previous`` the latest before that.
+
+    Only what runs ahead of the first step has two runs of one name in a stage; the one listed before is meant then.
+    """
     out: dict[Node, set[Node]] = {}
-    latest: dict[str, set[Node]] = {}
+    latest: dict[str, Node] = {}
     for s, stage in enumerate(stages(compiled)):
-        here: dict[str, set[Node]] = {}
+        here: dict[str, Node] = {}
         for i, one in enumerate(stage.phases):
-            here.setdefault(one.name, set()).add((s, i))
-        for i, one in enumerate(stage.phases):
-            out[s, i] = {node for word in one.after for node in meant(word, here, latest)} - {(s, i)}
-        latest = {**latest, **here}
+            out[s, i] = {node for word in one.after for node in meant(word, here, latest)}
+            here[one.name] = (s, i)
+        latest.update(here)
     return out
 
 
-def meant(word: str, here: dict[str, set[Node]], latest: dict[str, set[Node]]) -> set[Node]:
+def meant(word: str, here: dict[str, Node], latest: dict[str, Node]) -> set[Node]:
     name, _, before = word.partition("@")
-    return latest.get(name, set()) if before else here[name]
+    if before:
+        return {latest[name]} if name in latest else set()
+    return {here[name]}
 
 
 def legal_orders(compiled: Plan, random: Random, count: int = 3) -> Iterator[list[dict[str, Any]]]:

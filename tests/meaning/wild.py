@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 from hypothesis import strategies as st
 
-from .declared import Setup, declared, world
-from .machine import Violation, run
+from .declared import Setup
+from .mend import drop_unwritten, legal
 from .schedules import gates, runs
 
 CARRIED = ("weights", "weights", "weights", "state", "scratch")
 Known = dict[str, Any]
-LISTS = ("reads", "updates", "writes")
 
 
 @st.composite
@@ -81,8 +79,8 @@ def work(draw: st.DrawFn, known: dict[str, Any], places: tuple[str, ...]) -> dic
     names, full = list(known), carried(known)
     pure = draw(st.integers(0, 4)) == 4
     outside = [] if pure else ["p", "out"]
-    out: dict[str, Any] = {"needs": draw(needs(names, places)), "reads": draw(some([*full, "v", "w"], 3))}
-    out["updates"] = [name for name in draw(some(full, 1)) if name not in out["reads"]]
+    out: dict[str, Any] = {"needs": draw(needs(names, places)), "reads": draw(some([*names, "v", "w"], 3))}
+    out["updates"] = [name for name in draw(some([*full, "v"], 1)) if name not in out["reads"]]
     out["writes"] = draw(some(["v", "w", *outside[1:], *full[:1]], 1))
     out["writes"] = [name for name in out["writes"] if name not in out["updates"] + out["reads"]]
     if not pure and draw(st.integers(0, 2)) == 2:
@@ -106,29 +104,30 @@ def phases(draw: st.DrawFn, prefix: str, known: Known, places: tuple[str, ...], 
 
 
 @st.composite
+def timed(draw: st.DrawFn, phase: Known, name: str, names: tuple[str, ...]) -> Known:
+    """One phase in three has a gate, perhaps that of an earlier one; now and then one runs ahead, or is off."""
+    before = names[: names.index(name)]
+    when = draw(gates(before)) if draw(st.integers(0, 2)) == 2 else None
+    ahead, off = draw(st.sampled_from([0] * 12 + [1, 1, 2])), draw(st.integers(0, 15)) == 15
+    out = {**phase, **({"when": when} if when else {}), **({"ahead": ahead} if ahead else {})}
+    return {**out, "enabled": False} if off and not phase.get("copies") else out
+
+
+@st.composite
 def wild(draw: st.DrawFn) -> Setup:
     """A wild graph; three in four are made legal."""
     places = ("host", "none", *(("disk",) if draw(st.integers(0, 3)) == 3 else ()))
     known = draw(things(places))
     step = draw(phases("x", known, places, (3, 7)))
-    for name, phase in step.items():
-        when, ahead = draw(gates()) if draw(st.integers(0, 2)) == 2 else None, draw(st.integers(0, 9)) == 9
-        step[name] = {**phase, **({"when": when} if when else {}), **({"ahead": 1} if ahead else {})}
+    step = {name: draw(timed(phase, name, tuple(step))) for name, phase in step.items()}
     graph = {"name": "wild", "resources": {**known, "p": "stream", "out": "sink"}, "step": step}
-    graph["start"] = draw(phases("s", known, places, (0, 2)))
+    again = {name: None for name in draw(some(list(step), 1)) if step[name].get("enabled", True)}
+    graph["start"] = {**draw(phases("s", known, places, (0, 2))), **again}
     graph["end"] = draw(phases("e", known, places, (0, 1)))
     graph["keep"] = draw(keeps(carried(known)))
     drop_unwritten(graph)
     setup = Setup({**graph, **({"places": ["disk"]} if "disk" in places else {})}, draw(rooms(known)), draw(runs(4)))
     return setup if draw(st.integers(0, 3)) == 3 else legal(setup, draw(st.integers(0, 6)))
-
-
-def drop_unwritten(graph: Known) -> None:
-    """A value that no phase writes is a slip of the pen, which is refused before anything is compiled."""
-    listed = [phase for part in ("start", "step", "end") for phase in graph[part].values()]
-    written = {name for phase in listed for name in phase.get("writes", ())}
-    for phase in listed:
-        phase["reads"] = [name for name in phase.get("reads", ()) if name in {*graph["resources"], *written}]
 
 
 def keeps(names: list[str]) -> st.SearchStrategy[dict[str, str]]:
@@ -144,56 +143,3 @@ def rooms(draw: st.DrawFn, known: dict[str, Any]) -> dict[str, Any]:
     both = {one: [other for other in owners if other != one] for one in owners}
     free = st.dictionaries(pick, st.lists(pick, min_size=1, max_size=2, unique=True), max_size=2)
     return {"makes_room": draw(st.one_of(st.just({}), st.just(both), free))}
-
-
-def legal(setup: Setup, budget: int = 0) -> Setup:
-    """Mend what offends the machine, one thing at a time, until nothing does."""
-    graph = deepcopy(dict(setup.graph))
-    while True:
-        now = Setup(graph, setup.placement, setup.run)
-        try:
-            run(world(now), declared(now))
-        except Violation as wrong:
-            budget = mend(graph, wrong, budget)
-            drop_unwritten(graph)
-            continue
-        return now
-
-
-def mend(graph: dict[str, Any], wrong: Violation, budget: int) -> int:
-    """While the budget lasts, put a move before a phase that misses its place; then strike the need out."""
-    if wrong.phase == "keep":
-        del graph["keep"][wrong.resource]
-        return budget
-    part = next(part for part in ("start", "step", "end") if wrong.phase in graph.get(part, {}))
-    phase = graph[part][wrong.phase]
-    want = phase.get("needs", {}).get(wrong.resource, "!device")
-    if wrong.what.startswith("needs") and budget and not phase.get("ahead"):
-        place = {"!device": "host", "!none": "device"}.get(want, want)
-        graph[part] = inserted(graph[part], wrong.phase, f"m{budget}", {"moves": {wrong.resource: place}})
-        return budget - 1
-    strike(phase, wrong)
-    return budget
-
-
-def inserted(phases: dict[str, Any], before: str, name: str, phase: dict[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for other, given in phases.items():
-        if other == before:
-            out[name] = {"use": f"right.{name}", **phase}
-        out[other] = given
-    return out
-
-
-def strike(phase: dict[str, Any], wrong: Violation) -> None:
-    if wrong.what.startswith("needs"):
-        on_device = [name for name, place in phase["needs"].items() if place == "device"]
-        gone = [wrong.resource] if wrong.resource in phase["needs"] else on_device
-        phase["needs"] = {name: place for name, place in phase["needs"].items() if name not in gone}
-        return
-    if wrong.what == "freed twice":
-        del phase["moves"][wrong.resource]
-        return
-    for word in LISTS:
-        phase[word] = [name for name in phase.get(word, ()) if name != wrong.resource]
-    phase["copies"] = {t: s for t, s in phase.get("copies", {}).items() if wrong.resource not in (t, s)}
