@@ -19,6 +19,8 @@ from stepgraph.views.scene import Box, Picture, Row, Scene, Sheet, Strip
 from stepgraph.views.scene_text import flat, printable
 from stepgraph.views.svg import runs
 
+SPANS = 15_000
+"""At most so many stretches of steps are written; in a schedule with more, the steps after them have no picture."""
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -40,7 +42,8 @@ def html(scene: Scene) -> str:
 def about(scene: Scene) -> str:
     source = f"from {scene.source}" if scene.source else ""
     left_out = f"{scene.left_out} more variants are not drawn" if scene.left_out else ""
-    return "; ".join(part for part in (source, left_out) if part)
+    cut = "a long schedule: late steps find no picture" if sum(len(one.spans) for one in scene.pictures) > SPANS else ""
+    return "; ".join(part for part in (source, left_out, cut) if part)
 
 
 def embedded(data: Any) -> str:
@@ -59,14 +62,16 @@ def page_data(scene: Scene) -> dict[str, Any]:
     """All that the page draws from."""
     found = {name: routes(scene, name) for name in scene.sheets}
     index = {name: {edge: i for i, edge in enumerate(edges)} for name, edges in found.items()}
+    last = horizon(scene)
     boxes = {name: {b.name: i for i, b in enumerate(sheet.boxes)} for name, sheet in scene.sheets.items()}
+    pictures = (picture_data(one, index[one.section], boxes[one.section], last) for one in scene.pictures)
     return {
         "first": scene.first,
         "steps": scene.steps,
         "shown": scene.shown,
         "step": scene.step,
         "sheets": {name: sheet_data(sheet, found[name], boxes[name]) for name, sheet in scene.sheets.items()},
-        "pictures": [picture_data(one, index[one.section], boxes[one.section]) for one in scene.pictures],
+        "pictures": list(pictures),
         "measured": measured_data(scene),
     }
 
@@ -87,13 +92,19 @@ def sheet_data(sheet: Sheet, edges: dict[Edge, list[float]], boxes: dict[str, in
     }
 
 
-def picture_data(one: Picture, edges: dict[Edge, int], boxes: dict[str, int]) -> dict[str, Any]:
+def horizon(scene: Scene) -> int:
+    """The first step of the first stretch that is too many."""
+    firsts = sorted(span[0] for one in scene.pictures for span in one.spans)
+    return firsts[SPANS] if len(firsts) > SPANS else scene.steps
+
+
+def picture_data(one: Picture, edges: dict[Edge, int], boxes: dict[str, int], last: int) -> dict[str, Any]:
     lines = [[edges[line.source, line.target], int(line.state == "pruned")] for line in one.lines]
     return {
         "title": one.title,
         "section": one.section,
         "variant": one.variant,
-        "spans": one.spans,
+        "spans": [span for span in one.spans if span[0] < last],
         "boxes": [box_data(box, boxes[box.name]) for box in one.boxes],
         "lines": sorted(lines, key=lambda line: -line[1]),
         "strip": strip_data(one.strip),

@@ -16,6 +16,7 @@ from stepgraph.compiler.dead import GONE
 from stepgraph.compiler.lower import Op, lower
 from stepgraph.compiler.order import Trace, order
 from stepgraph.compiler.plan import Plan
+from stepgraph.compiler.reasons import said as gate_of
 from stepgraph.compiler.room import weight
 from stepgraph.compiler.seq import Index
 from stepgraph.ir.phase import Phase
@@ -204,8 +205,9 @@ def boxes_of(part: Part, listed: Mapping[str, Phase]) -> tuple[Box, ...]:
 def kept_box(one: Planned) -> Box:
     here = tuple(name for name in one.after if "@" not in name and name != one.name)
     earlier = tuple(name.partition("@")[0] for name in one.after if "@" in name)
-    does, state = effects(one) or one.use, "maybe" if one.may_fire else "kept"
-    return Box(one.name, state, one.why, does=does, after=here, before=earlier, dropped=tuple(dropped(one)))
+    state, gate = ("maybe", f"it runs if {gate_of(one.phase.when)}") if one.may_fire else ("kept", "")
+    does = effects(replace(one, may_fire=False)) or one.use
+    return Box(one.name, state, one.why, gate, does=does, after=here, before=earlier, dropped=tuple(dropped(one)))
 
 
 def dropped(one: Planned) -> Iterator[str]:

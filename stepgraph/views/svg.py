@@ -132,7 +132,8 @@ def box_of(box: Box, at: Fixed) -> list[str]:
 def told(box: Box, at: Fixed) -> str:
     """All of a box in words, a line each."""
     lines = [f"{at.name} ({at.kind}) {at.use}", at.doc]
-    lines += [f"why: {box.code}"] if box.runs else [box.reason]
+    lines += [f"why: {box.code}"] if box.runs else []
+    lines += [box.reason]
     lines += [f"kept if: {box.kept_if}"] if box.kept_if else []
     lines += [f"after: {', '.join(box.after)}"] if box.after else []
     lines += [f"after, from earlier: {', '.join(box.before)}"] if box.before else []

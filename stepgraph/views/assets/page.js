@@ -116,7 +116,7 @@ function card(box, fixed) {
   const runs = box.runs, listed = html("dl");
   const rows = [
     ["use", fixed.use], ["does", box.does !== fixed.use && box.does], ["doc", fixed.doc],
-    [runs ? "why" : "because", runs ? WHY(box.code) : box.reason], ["kept if", box.kept_if], ["without", box.dropped && box.dropped.join(", ")],
+    [runs ? "why" : "because", runs ? WHY(box.code) : box.reason], ["if", runs && box.reason], ["kept if", box.kept_if], ["without", box.dropped && box.dropped.join(", ")],
     ["waits for", box.after && box.after.join(", ")], ["and from earlier", box.before && box.before.join(", ")],
     ["last step", box.ends && `pruned: ${box.ends}`],
     ["measured", D.measured && D.measured.seconds[fixed.name] !== undefined && `${time(D.measured.seconds[fixed.name])} (median)`],
