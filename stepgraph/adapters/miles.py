@@ -49,8 +49,8 @@ def overrides(config: Mapping[str, Any], loop: str = "miles_sync") -> list[str]:
     args = read(config, "miles", UNSUPPORTED)
     if loop == "miles_async":
         refuse_colocation("miles", args)
-        return list(async_loop(args))
-    return list(sync_loop(args))
+        return shape.changed(loop, async_loop(args))
+    return shape.changed(loop, sync_loop(args))
 
 
 def ignored(config: Mapping[str, Any], loop: str = "miles_sync") -> list[str]:
@@ -135,7 +135,7 @@ def prepared(args: Any, objects: Objects, per_epoch: int | None, loop: str) -> t
 def sync_loop(args: Arguments) -> Iterator[str]:
     yield from shape.sync_run(args)
     yield from shape.saves(args, last=args.stop == args.total)
-    yield from shape.evals(args)
+    yield from shape.periodic("eval", args.eval_interval, args)
     yield from shape.critic(args)
     yield shape.put("graph.step.save_actor.when.from", args.num_critic_only_steps)
     yield from shape.enabled(engine(args) | trainer(args))
@@ -192,7 +192,7 @@ def turns(args: Arguments) -> dict[str, tuple[str, ...]]:
 def async_loop(args: Arguments) -> Iterator[str]:
     yield from shape.async_run(args)
     yield from shape.saves(args, last=True)
-    yield from shape.evals(args)
+    yield from shape.periodic("eval", args.eval_interval, args)
     yield shape.put("graph.step.sync_weights.when.every", args.update_weights_interval)
     yield from shape.critic(args)
     yield from shape.enabled(trainer(args))

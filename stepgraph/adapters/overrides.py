@@ -7,10 +7,16 @@ three steps as for a million.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import yaml
+
 from stepgraph.adapters.arguments import Arguments
+from stepgraph.api import read_graph
+
+UNSAID = {"enabled": True, "from": 0, "last": False}
+"""What a phase means that does not say so."""
 
 WINDOWED = ("train_critic", "train_actor", "save_rollout_state", "sync_weights", "eval")
 """The phases of an async loop that others are due with, or that are due by themselves."""
@@ -25,6 +31,23 @@ def put(path: str, value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"{path}=[{','.join(map(str, value))}]"
     return f"{path}={value if isinstance(value, str) else json.dumps(value)}"
+
+
+def changed(loop: str, words: Iterable[str]) -> list[str]:
+    """The overrides that say something else than a graph's file. Those of a placement and a run all say something."""
+    graph = read_graph(loop)[0]
+    return [word for word in words if not word.startswith("graph.") or says_more(graph, word)]
+
+
+def says_more(graph: Mapping[str, Any], word: str) -> bool:
+    """Whether the file has another value, or none where it would have to have one."""
+    path, _, text = word.partition("=")
+    *parents, last = path.split(".")[1:]
+    node: Any = graph
+    for key in parents:
+        node = node.get(key) if isinstance(node, Mapping) else None
+    found = node.get(last, UNSAID.get(last)) if isinstance(node, Mapping) else UNSAID.get(last)
+    return bool(found != yaml.safe_load(text))
 
 
 def enabled(switches: Mapping[str, bool]) -> Iterator[str]:
@@ -75,18 +98,16 @@ def epochs(args: Arguments) -> Iterator[str]:
 
 def saves(args: Arguments, *, last: bool) -> Iterator[str]:
     """``last``: whether the run ends where the arguments say; a debug exit saves nothing of its own accord."""
-    yield put("graph.step.save_rollout_state.enabled", args.save_interval is not None)
     yield from periodic("save_rollout_state", args.save_interval, args)
-    yield put("graph.step.save_rollout_state.when.last", last)
-
-
-def evals(args: Arguments) -> Iterator[str]:
-    yield put("graph.step.eval.enabled", args.eval_interval is not None)
-    yield from periodic("eval", args.eval_interval, args)
+    if args.save_interval is not None:
+        yield put("graph.step.save_rollout_state.when.last", last)
 
 
 def periodic(phase: str, interval: int | None, args: Arguments) -> Iterator[str]:
-    """Both frameworks' rule: every so many steps, and at the end of each epoch."""
+    """Both frameworks' rule: every so many steps, and at the end of each epoch; never where there is no interval."""
+    yield put(f"graph.step.{phase}.enabled", interval is not None)
+    if interval is None:
+        return
     yield put(f"graph.step.{phase}.when.every", interval)
     if args.num_rollout_per_epoch is not None:
         yield put(f"graph.step.{phase}.when.epoch_end", True)

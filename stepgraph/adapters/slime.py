@@ -46,8 +46,8 @@ def overrides(config: Mapping[str, Any], loop: str = "slime_sync") -> list[str]:
     args = read(config, "slime", UNSUPPORTED)
     if loop == "slime_async":
         refuse_colocation("slime", args)
-        return list(async_loop(args))
-    return list(sync_loop(args))
+        return shape.changed(loop, async_loop(args))
+    return shape.changed(loop, sync_loop(args))
 
 
 def ignored(config: Mapping[str, Any], loop: str = "slime_sync") -> list[str]:
@@ -102,7 +102,7 @@ def run(
 def sync_loop(args: Arguments) -> Iterator[str]:
     yield from shape.sync_run(args)
     yield from shape.saves(args, last=True)
-    yield from shape.evals(args)
+    yield from shape.periodic("eval", args.eval_interval, args)
     yield from shape.critic(args)
     yield shape.put("graph.step.save_actor.when.from", args.num_critic_only_steps)
     yield from shape.enabled(handoffs(args))
@@ -143,7 +143,7 @@ def memory(args: Arguments) -> Iterator[str]:
 def async_loop(args: Arguments) -> Iterator[str]:
     yield from shape.async_run(args)
     yield from shape.saves(args, last=True)
-    yield from shape.evals(args)
+    yield from shape.periodic("eval", args.eval_interval, args)
     yield shape.put("graph.step.sync_weights.when.every", args.update_weights_interval)
     yield from shape.critic(args)
     yield shape.put("graph.step.save_actor.when.from", args.num_critic_only_steps)
