@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepgraph.errors import ConfigError
@@ -76,10 +76,30 @@ def compare(a: Side, b: Side) -> Diff:
     """Compare two plans, or one step of each."""
     if (a.step is None) != (b.step is None):
         raise ConfigError("step=K stands on one side only: give both sides a step, or neither")
+    a, b = (replace(side, document=evened(side.document)) for side in (a, b))
     if a.step is not None and b.step is not None:
         changes = changed(step_of(a, a.step), step_of(b, b.step))
         return Diff(a, b, (Block("", tuple(changes)),) if changes else ())
     return Diff(a, b, tuple(blocks(a.document, b.document)))
+
+
+def evened(document: Document) -> Document:
+    """The document with the waits for earlier steps alike in every variant.
+
+    A variant lists those that its surroundings ask for, and one that is not there is no wait: that two variants meet
+    different surroundings is no change of a phase.
+    """
+    met: dict[str, set[str]] = {}
+    for one in document["variants"]:
+        for phase in one["phases"]:
+            met.setdefault(phase["name"], set()).update(name for name in phase["after"] if "@" in name)
+    variants = [{**one, "phases": [waiting(phase, met) for phase in one["phases"]]} for one in document["variants"]]
+    return {**document, "variants": variants}
+
+
+def waiting(phase: Mapping[str, Any], met: Mapping[str, set[str]]) -> dict[str, Any]:
+    here = [name for name in phase["after"] if "@" not in name]
+    return {**phase, "after": [*here, *sorted(met[phase["name"]])]}
 
 
 def diff_text(diff: Diff) -> str:
@@ -261,11 +281,11 @@ def span(first: int, last: int, stride: int) -> str:
 
 
 def lines(diff: Diff) -> Iterator[str]:
-    if not diff.differs:
-        yield f"No difference: A ({diff.a.title}) and B ({diff.b.title}) run the same phases in the same order."
-        return
     yield f"A: {diff.a.title}"
     yield f"B: {diff.b.title}"
+    if not diff.differs:
+        yield "No difference: both run the same phases, and each waits for the same."
+        return
     if resized(diff.a, diff.b):
         yield "Steps: " + " -> ".join(length(side.document) for side in (diff.a, diff.b)) + only(diff)
     alone = len(diff.blocks) == 1 and not diff.blocks[0].where
@@ -277,7 +297,7 @@ def lines(diff: Diff) -> Iterator[str]:
         for change in block.changes:
             yield from change_lines(change, wide)
     yield ""
-    yield tail(diff)
+    yield from textwrap.wrap(tail(diff), WIDTH)
 
 
 def length(document: Document) -> str:

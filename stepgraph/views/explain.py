@@ -33,7 +33,6 @@ OVERRIDE = 40
 """An override that is longer has its effect below it."""
 USERS = 6
 STATES = {"runs": "RUNS", "not_due": "NOT DUE", "disabled": "DISABLED"}
-DOES = {"runs": "runs", "not_due": "not due", "disabled": "disabled"}
 HARD = "\N{NO-BREAK SPACE}"
 ARROW = re.compile(r" -\([^)]*\)->")
 Fate = tuple[object, ...]
@@ -247,8 +246,10 @@ def doing(one: Fate, mine: Fate) -> str:
     """How a phase fares elsewhere, in a word or two."""
     if one == mine:
         return "as well"
-    word = DOES.get(str(one[0]), "pruned")
-    return f"{word} otherwise" if one[0] == mine[0] else word
+    code, words = str(one[0]), str(one[0]).replace("_", " ")
+    if code == mine[0]:
+        return f"{words} otherwise"
+    return "pruned" if code not in STATES and mine[0] in STATES else words
 
 
 def things(links: list[Link]) -> list[str]:

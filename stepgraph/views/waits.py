@@ -31,7 +31,9 @@ def waits_text(plan: Plan, first: str, second: str, step: int | None = None) -> 
 
 def phase_of(graph: Graph, name: str) -> Phase:
     """The phase of a name, the step's first; one that does not exist is refused."""
-    known = {phase.name: phase for phase in (*graph.end, *graph.start, *graph.step)}
+    known: dict[str, Phase] = {}
+    for phase in (*graph.step, *graph.start, *graph.end):
+        known.setdefault(phase.name, phase)
     if name not in known:
         listed = did_you_mean(name, known) or f" (known: {', '.join(known)})"
         raise ConfigError(f"there is no phase '{name}' in graph {graph.name}{listed}")
@@ -71,9 +73,9 @@ def told(plan: Plan, name: str, target: Call) -> Iterator[str]:
     chain = edges.chain(target, {one for one in edges.calls if one.name == name and one != target})
     if not chain:
         last = max(sources)[0]
-        when = f"of {place(plan, last)} " if last != target.at else ""
-        yield f"{target.name} in {here} does not wait for {name}{' ' + when.strip() if when else ''}: nothing ties them"
-        yield "together, so both may run at the same time."
+        when = "" if last == target.at else f" of {place(plan, last)}"
+        said = f"{target.name} in {here} does not wait for {name}{when}: nothing ties them together, so both may run at"
+        yield from textwrap.wrap(f"{said} the same time.", WIDTH)
         return
     hops = f"{len(chain)} hop{'s' if len(chain) > 1 else ''}"
     yield f"{target.name} in {here} waits for {named(plan, chain[0].source, target.at)}: {hops}"
