@@ -29,6 +29,7 @@ OTHER, MEMORY = "functions", "memory"
 KINDS = ("work", "handoff", "sync")
 PLACES = ("device", "host")
 """Where sizes are counted."""
+CLOSING = b"\n]\n"
 TAIL = 1 << 20
 """An event is shorter than this many bytes."""
 
@@ -40,11 +41,9 @@ class TraceFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.torn, self._separator = False, "[\n"
-        if path.exists() and path.stat().st_size:
-            self.torn = _cut(path)
-            self._separator = ",\n"
+        self.torn = path.exists() and _cut(path)
         self._file = path.open("a", encoding="utf-8")
+        self._separator = ",\n" if self._file.tell() else "[\n"
 
     def write(self, event: Mapping[str, Any]) -> None:
         self._file.write(self._separator + json.dumps(event, separators=(",", ":"), default=str))
@@ -53,20 +52,30 @@ class TraceFile:
 
     def close(self) -> None:
         if self._separator == ",\n":
-            self._file.write("\n]\n")
+            self._file.write(CLOSING.decode())
         self._file.close()
 
 
 def _cut(path: Path) -> bool:
-    """Take off the closing bracket, or the event that a killed run left half written: then it returns true."""
+    """Take off the closing bracket, or what a killed run left half written: then it returns true."""
     with path.open("rb+") as file:
         start = max(0, path.stat().st_size - TAIL)
         file.seek(start)
         tail = file.read()
-        whole = tail.endswith(b"}\n]\n")
-        end = len(tail) - 3 if whole else tail.rfind(b"},\n") + 1 if not tail.endswith(b"}") else len(tail)
-        file.truncate(start + end if end else 0)
-    return not whole
+        whole = tail.endswith(CLOSING)
+        end = len(tail) - len(CLOSING) if whole else _complete(tail)
+        file.truncate(start + end)
+    return not whole and start + end > 0
+
+
+def _complete(tail: bytes) -> int:
+    """How much of the end of a file is complete events."""
+    before, _, last = tail.rpartition(b"\n")
+    try:
+        json.loads(last)
+    except ValueError:
+        return len(before.removesuffix(b",")) if before != b"[" else 0
+    return len(tail)
 
 
 @dataclass(frozen=True, slots=True)
