@@ -49,7 +49,8 @@ def touch(layout: Layout, op: Op, keep: int) -> Touch:
     taken = {(0, cell) for cell in bits_of(reads)} | {(1, at) for at in places}
     given: set[Key] = {(0, cell) for cell in bits_of(writes)} | {(1, move.at) for move in moves}
     given |= {(2, name) for name in op.phase.writes if layout.graph.resources[name].kind == "sink"}
-    given |= {(3, op.phase.component)} if op.phase.component else set()
+    # A phase of no component still does not run beside itself.
+    given |= {(3, op.phase.component or f"phase {op.name}")}
     puts = any(move.puts for move in moves)
     return Touch(frozenset(taken), frozenset(given), puts, releases=any(not move.puts for move in moves))
 
@@ -64,32 +65,58 @@ def order(
     layout: Layout, ops: Iterable[Op], kept: Iterable[int], trace: Trace, step: bool
 ) -> tuple[tuple[tuple[str, ...], ...], Trace]:
     """Give every kept phase what it waits for, what another implies left out; and the trace for the next step."""
-    writers = {key: mark(names) for key, names in trace.writers}
-    readers = {key: mark(names) for key, names in trace.readers}
-    ancestors = {name + PREVIOUS: mark(found) for name, found in trace.ancestors}
-    released = mark(trace.released)
+    board = Board(trace)
     after: list[tuple[str, ...]] = []
     for op, keep in zip(ops, kept, strict=True):
-        if keep == GONE:
-            continue
-        one = touch(layout, op, keep)
-        waits: set[str] = set(released) if one.puts else set()
+        if keep != GONE:
+            one = touch(layout, op, keep)
+            after.append(board.place(op.name, board.waits(one)))
+            board.note(op.name, one)
+    return tuple(after), board.trace(layout, step)
+
+
+class Board:
+    """Who touched what last, while a step is being ordered. A name means the latest run of that phase so far."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.writers = {key: mark(names) for key, names in trace.writers}
+        self.readers = {key: mark(names) for key, names in trace.readers}
+        self.ancestors = {name + PREVIOUS: mark(found) for name, found in trace.ancestors}
+        self.released = mark(trace.released)
+
+    def waits(self, one: Touch) -> Names:
+        """Everything that a phase conflicts with."""
+        found: set[str] = set(self.released) if one.puts else set()
         for key in one.reads | one.writes:
-            waits |= writers.get(key, frozenset())
+            found |= self.writers.get(key, frozenset())
         for key in one.writes:
-            waits |= readers.get(key, frozenset())
-        me = {op.name}
-        implied = frozenset().union(*(ancestors.get(name, frozenset()) for name in waits))
-        after.append(tuple(sorted(waits - implied, key=lambda name: (name.endswith(PREVIOUS), name))))
-        ancestors[op.name] = frozenset(waits | implied)
+            found |= self.readers.get(key, frozenset())
+        return frozenset(found)
+
+    def place(self, name: str, waits: Names) -> tuple[str, ...]:
+        """What a phase must be told to wait for; the others it waits for by those."""
+        implied: set[str] = set()
+        for other in waits:
+            implied |= self.ancestors.get(other, frozenset()) - {other}
+        if name in self.ancestors:
+            # It ran in this step before, ahead of two steps: from here on its name means this run, not that one.
+            self.ancestors = {other: found - {name} for other, found in self.ancestors.items()}
+        self.ancestors[name] = frozenset((waits | implied) - {name})
+        return tuple(sorted(waits - implied, key=lambda name: (name.endswith(PREVIOUS), name)))
+
+    def note(self, name: str, one: Touch) -> None:
+        """Remember what a phase touched."""
+        me = frozenset({name})
         for key in one.writes:
-            writers[key], readers[key] = frozenset(me), frozenset()
+            self.writers[key], self.readers[key] = me, frozenset()
         for key in one.reads - one.writes:
-            readers[key] = readers.get(key, frozenset()) | me
-        released = (released - {op.name + PREVIOUS}) | (me if one.releases else set())
-    return tuple(after), Trace(
-        aged(layout, writers, step), aged(layout, readers, step), age(released, ancestors), ages(ancestors)
-    )
+            self.readers[key] = self.readers.get(key, frozenset()) | me
+        self.released = (self.released - {name + PREVIOUS}) | (me if one.releases else frozenset())
+
+    def trace(self, layout: Layout, step: bool) -> Trace:
+        """What the next step has to know."""
+        writers, readers = aged(layout, self.writers, step), aged(layout, self.readers, step)
+        return Trace(writers, readers, age(self.released, self.ancestors), ages(self.ancestors))
 
 
 def mark(names: Names) -> Names:

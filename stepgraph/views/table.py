@@ -66,10 +66,11 @@ def tail(plan: Plan, overrides: Sequence[str]) -> Iterator[str]:
         of = "" if limit is None else f" of {limit:g}"
         yield f"Peak {peak:g}{of} GiB on device, in {fullest(plan, 'device')[1]}."
     totals = plan.totals
-    yield (
+    text = (
         f"Plan: {count(plan.steps - plan.first, 'step')} in {count(len(plan.variants), 'variant')}; "
         f"{totals['phase_runs']:,} phase runs, {totals['pruned_runs']:,} pruned. Nothing was started."
     )
+    yield from textwrap.wrap(text, WIDTH, subsequent_indent="  ")
     others = [word for word in overrides if not word.startswith("passes=")]
     words = " ".join(shlex.quote(word) for word in others)
     declared = len(others) == len(overrides)
@@ -229,5 +230,6 @@ def outside(what: str, step: CompiledStep) -> Iterator[str]:
     yield from textwrap.wrap(
         f"{what}: {', '.join(p.name for p in step.phases) or 'nothing'}", WIDTH, subsequent_indent="  "
     )
+    wide = max((len(one.name) for one in gone), default=0)
     for one in gone:
-        yield from beneath(f"   -   {one.name}  ", f"({said(one)})")
+        yield from beneath(f"   -   {one.name:<{wide}}  ", f"({said(one)})")
