@@ -1,6 +1,6 @@
 # Everything here starts from nothing: the first call makes .venv, later ones reuse it.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format wheel clean
+.PHONY: help demo test bench lint format wheel clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -29,6 +29,10 @@ test: $(VENV)/test.stamp  ## lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto
+
+bench: $(VENV)/test.stamp  ## measure the compiler against rustworkx, as ratios in one process
+	$(call install,-e '.[bench]')
+	$(BIN)/python benchmarks/compile.py
 
 lint: $(VENV)/test.stamp  ## lint and types alone
 	$(BIN)/ruff check .
