@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from stepgraph.errors import ConfigError
@@ -23,6 +24,10 @@ SHOWN = 6
 Document = Mapping[str, Any]
 Section = Mapping[str, Any]
 """One step of a document, or its ``start`` or ``end``: ``phases`` and ``pruned``."""
+Pair = tuple[int, int]
+"""A variant of A and one of B."""
+Stretch = tuple[int, int]
+"""A first step, and how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +126,46 @@ def blocks(a: Document, b: Document) -> Iterator[Block]:
 
 
 def step_blocks(a: Document, b: Document) -> list[Block]:
-    steps, theirs = variant_of(a), variant_of(b)
-    first, last = shared(a, b)
-    pairs = list(zip(steps[first - offset(a) :], theirs[first - offset(b) :], strict=False))[: max(last - first, 0)]
-    where: dict[Change, set[tuple[int, int]]] = {}
-    for pair in dict.fromkeys(pairs):
+    """The changes that hold in the same steps together, those of the most steps first."""
+    met = stretches(a, b)
+    where: dict[Change, set[Pair]] = {}
+    for pair in dict.fromkeys(pair for pair, _, _ in met):
         for change in changed(variant(a, pair[0]), variant(b, pair[1])):
             where.setdefault(change, set()).add(pair)
-    grouped: dict[frozenset[tuple[int, int]], list[Change]] = {}
-    for change, met in where.items():
-        grouped.setdefault(frozenset(met), []).append(change)
-    order = names(a, b)
+    grouped: dict[frozenset[Pair], list[Change]] = {}
+    for change, pairs in where.items():
+        grouped.setdefault(frozenset(pairs), []).append(change)
+    order, total = names(a, b), sum(count for _, _, count in met)
     told = []
     for holds, changes in grouped.items():
-        found = [first + i for i, pair in enumerate(pairs) if pair in holds]
+        found = joined((start, count) for pair, start, count in met if pair in holds)
+        many = sum(count for _, count in found)
         mine = tuple(sorted(changes, key=lambda one: order.index(one.name)))
-        told.append((-len(found), found[0], Block("" if len(found) == len(pairs) else ranges(found), mine)))
+        told.append((-many, found[0], Block("" if many == total else ranges(found), mine)))
     return [block for _, _, block in sorted(told, key=lambda item: item[:2])]
+
+
+def stretches(a: Document, b: Document) -> list[tuple[Pair, int, int]]:
+    """The variants of both in the steps that both have: each pair with its first step and how many it holds for."""
+    first, last = shared(a, b)
+    mine, theirs = (variant_of(one)[first - offset(one) : max(last - offset(one), 0)] for one in (a, b))
+    found, at = [], first
+    for pair, same in groupby(zip(mine, theirs, strict=True)):
+        count = sum(1 for _ in same)
+        found.append((pair, at, count))
+        at += count
+    return found
+
+
+def joined(given: Iterable[Stretch]) -> list[Stretch]:
+    """Stretches that follow each other made one."""
+    found: list[Stretch] = []
+    for start, count in given:
+        if found and sum(found[-1]) == start:
+            found[-1] = (found[-1][0], found[-1][1] + count)
+        else:
+            found.append((start, count))
+    return found
 
 
 def changed(a: Section, b: Section) -> list[Change]:
@@ -255,21 +283,28 @@ def resized(a: Side, b: Side) -> bool:
 # ---- in words ------------------------------------------------------------------------------------------------------
 
 
-def ranges(steps: Sequence[int]) -> str:
-    """Many steps in few words."""
-    found: list[tuple[int, int, int]] = []
+def ranges(steps: Sequence[Stretch]) -> str:
+    """Many steps in few words: single ones at equal distances are told as such."""
+    words: list[str] = []
     at = 0
-    while at < len(steps) and len(found) <= SHOWN:
-        end = at + 1
-        stride = steps[end] - steps[at] if end < len(steps) else 1
-        while end < len(steps) and steps[end] - steps[end - 1] == stride:
-            end += 1
-        if stride > 1 and end - at < 3:
-            end, stride = at + 1, 1
-        found.append((steps[at], steps[end - 1], stride))
+    while at < len(steps) and len(words) < SHOWN:
+        end = even(steps, at)
+        first, last = steps[at][0], sum(steps[end - 1]) - 1
+        words.append(span(first, last, steps[at + 1][0] - first if end - at > 1 else 1))
         at = end
-    words = [span(*one) for one in found[:SHOWN]] + (["..."] if len(found) > SHOWN else [])
-    return f"{'step' if len(steps) == 1 else 'steps'} {', '.join(words)}"
+    more = ["..."] if at < len(steps) else []
+    one = len(steps) == 1 and steps[0][1] == 1
+    return f"{'step' if one else 'steps'} {', '.join([*words, *more])}"
+
+
+def even(steps: Sequence[Stretch], at: int) -> int:
+    """Where a row of single steps at equal distances ends that begins at ``at``; of fewer than three, after one."""
+    end = at
+    while end < len(steps) and steps[end][1] == 1:
+        if end - at >= 2 and steps[end][0] - steps[end - 1][0] != steps[at + 1][0] - steps[at][0]:
+            break
+        end += 1
+    return end if end - at >= 3 else at + 1
 
 
 def span(first: int, last: int, stride: int) -> str:
@@ -332,7 +367,7 @@ def tail(diff: Diff) -> str:
 def totals(a: Document, b: Document) -> Iterator[str]:
     """What the whole run comes to, where that differs or is worth saying."""
     runs = [one["totals"]["phase_runs"] for one in (a, b)]
-    yield f"phase runs {runs[0]} -> {runs[1]}"
+    yield f"phase runs {runs[0]:,} -> {runs[1]:,}"
     peaks = [one.get("peak", {}).get("device_gib") for one in (a, b)]
     if None not in peaks:
         yield f"peak {peaks[0]:g} -> {peaks[1]:g} GiB on device"
