@@ -50,8 +50,10 @@ COMMANDS = {
         "draws it: -o FILE.html, .svg, .mmd, .dot or .json; starts nothing",
         "stepgraph.cli.show:show",
         names="[RUN_DIR]",
-        details="step=K shows the step K. With a run directory: what was planned there, and what was measured.",
+        details="step=K shows the step K. With a run directory: what was planned there, and what was measured.\n"
+        "show -o FILE.html [COMMON] -- A -- B: two plans in one layout",
         options=(("-o", "FILE"),),
+        sides=True,
     ),
     "explain": Command(
         "why a phase runs or not, what would change that; or why one waits for another",

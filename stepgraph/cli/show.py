@@ -21,6 +21,7 @@ from stepgraph.views.mermaid import mermaid
 from stepgraph.views.rundir import read_plan
 from stepgraph.views.scene import Scene
 from stepgraph.views.scene_json import scene_json
+from stepgraph.views.scene_pair import scene_of_two
 from stepgraph.views.scene_plan import scene_of
 from stepgraph.views.scene_run import measure
 from stepgraph.views.svg import svg
@@ -38,7 +39,7 @@ def show(job: Job) -> int:
     """Draw into the file that is asked for; nothing else is left behind."""
     file = _file(job)
     draw = _format(file)
-    scene = _scene(job)
+    scene = _pair(job, file) if job.sides else _scene(job)
     _write(file, draw(scene))
     pictures = f"{len(scene.pictures)} pictures" if file.suffix in (".html", ".json") else scene.picture.title
     print(f"{file}: {scene.title}; {pictures}")
@@ -74,6 +75,19 @@ def _scene(job: Job) -> Scene:
     plan = _plan_of_run(job, folder, placement)
     names = tuple(phase.name for phase in plan.graph.step)
     return replace(scene_of(plan, job.config.step), measured=measure(folder, names, plan.first, plan.steps))
+
+
+def _pair(job: Job, file: Path) -> Scene:
+    """Two sets of settings in one picture that turns from one to the other."""
+    from stepgraph.cli.app import job_of
+
+    if len(job.sides) != 2 or job.names:
+        raise ConfigError(f"show draws one plan or two: show -o {file} [COMMON] -- A -- B")
+    if file.suffix != ".html":
+        raise ConfigError(f"-o {file}: two plans are drawn as a page: -o {file.with_suffix('.html')}")
+    a, b = (job_of([*job.overrides, *words]) for words in job.sides)
+    left, right = (" ".join(words) or "as it is" for words in job.sides)
+    return scene_of_two((plan_of(a), plan_of(b)), (left, right), (a.config.step, b.config.step))
 
 
 def _plan_of_run(job: Job, folder: Path, placement: str) -> Plan:

@@ -103,6 +103,7 @@ def picture_data(one: Picture, edges: dict[Edge, int], boxes: dict[str, int], la
     return {
         "title": one.title,
         "section": one.section,
+        "side": one.side,
         "variant": one.variant,
         "spans": [span for span in one.spans if span[0] < last],
         "boxes": [box_data(box, boxes[box.name]) for box in one.boxes],
@@ -113,7 +114,7 @@ def picture_data(one: Picture, edges: dict[Edge, int], boxes: dict[str, int], la
 
 def box_data(box: Box, at: int) -> dict[str, Any]:
     said = {"reason": box.reason, "kept_if": box.kept_if, "does": box.does, "after": box.after, "before": box.before}
-    said |= {"ends": box.ends, "dropped": box.dropped}
+    said |= {"ends": box.ends, "dropped": box.dropped, "other": box.other}
     head = {"at": at, "state": box.state, "runs": box.runs, "code": box.code, "word": box.word}
     return head | {word: value for word, value in said.items() if value}
 

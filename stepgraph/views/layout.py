@@ -18,8 +18,10 @@ WIDE = 8
 """At most so many boxes stand on a layer; what is more goes to the next one."""
 ACROSS, DOWN = 26.0, 26.0
 """Room between two boxes of a layer, and between two layers."""
-SLOT = 10.0
-"""The width of the slot of an edge that passes a layer."""
+SLOT, BESIDE = 8.0, 14.0
+"""The width of the slot of an edge that passes a layer, and the room beside it."""
+LIGHT = 0.2
+"""How much the wish of a slot counts: boxes stand straight below each other, and edges bend around them."""
 SWEEPS = 12
 
 Edge = tuple[str, str]
@@ -207,11 +209,11 @@ def settle(
     """Move a row as near to its wishes as the widths allow: least squares, by pooling neighbours that collide."""
     offset, offsets = 0.0, []
     for k, node in enumerate(row):
-        offset += (size[row[k - 1]] + size[node]) / 2 + ACROSS if k else 0.0
+        offset += (size[row[k - 1]] + size[node]) / 2 + apart(row[k - 1], node) if k else 0.0
         offsets.append(offset)
     pools: list[tuple[float, float, int]] = []
     for node, shift in zip(row, offsets, strict=True):
-        heavy = 1.0 if isinstance(node, str) else 4.0
+        heavy = 1.0 if isinstance(node, str) else LIGHT
         pool = (heavy, (wished[node] - shift) * heavy, 1)
         while pools and pools[-1][1] / pools[-1][0] >= pool[1] / pool[0]:
             last = pools.pop()
@@ -219,6 +221,11 @@ def settle(
         pools.append(pool)
     starts = [total / weight for weight, total, count in pools for _ in range(count)]
     middle.update({node: start + shift for node, start, shift in zip(row, starts, offsets, strict=True)})
+
+
+def apart(left: Node, right: Node) -> float:
+    """The room between two neighbours."""
+    return ACROSS if isinstance(left, str) and isinstance(right, str) else BESIDE
 
 
 def shifted(middle: Mapping[Node, float], size: Mapping[Node, float]) -> dict[Node, float]:

@@ -48,7 +48,7 @@ class Box:
 
     ``code`` says why in a word, ``reason`` in a line; ``after`` names what it waits for in this list, ``before`` what
     it waits for from earlier, ``dropped`` the parts it lost. ``ends`` says why the last step leaves it out, where this
-    one does not.
+    one does not; ``other``, what it is in the other of two plans, where that differs.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Box:
     before: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     ends: str = ""
+    other: str = ""
 
     @property
     def runs(self) -> bool:
@@ -112,7 +113,10 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One list of phases, as it runs in the steps of one variant; or ``start``, or ``end``."""
+    """One list of phases, as it runs in the steps of one variant; or ``start``, or ``end``.
+
+    ``side`` tells two plans apart that are drawn together: ``A`` and ``B``.
+    """
 
     title: str
     section: str
@@ -121,6 +125,7 @@ class Picture:
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
     strip: Strip
+    side: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,7 @@ class Scene:
     step: int | None = None
     left_out: int = 0
     measured: Measured | None = None
+    sides: tuple[str, ...] = ()
 
     @property
     def picture(self) -> Picture:
@@ -163,5 +169,7 @@ class Scene:
 
     @property
     def title(self) -> str:
+        if self.sides:
+            return f"{self.graph}: {' | '.join(self.sides)}"
         parts = (self.graph, self.placement, count(max(self.steps - self.first, 0), "step"))
         return ", ".join(part for part in parts if part)

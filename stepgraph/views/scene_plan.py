@@ -37,21 +37,26 @@ TITLES = {"start": "Start: before the first step", "end": "End: after the last s
 def scene_of(plan: Plan, step: int | None = None) -> Scene:
     """Lay out a plan: ``start``, each variant, ``end``. ``step`` picks what is shown first."""
     wanted = plan.step(step).variant if step is not None else 1
-    drafts = drafts_of(Reader(plan, wanted, step))
-    laid = {name: sheet_of([one for one in drafts if one.part.section == name]) for name in sections(drafts)}
-    pictures = tuple(one.picture(laid[one.part.section][1]) for one in drafts)
+    sheets, pictures = laid_out(drafts_of(Reader(plan, wanted, step)))
     return Scene(
         graph=plan.graph.name,
         placement=plan.graph.placement.name,
         source=plan.graph.source,
         first=plan.first,
         steps=plan.steps,
-        sheets={name: sheet for name, (sheet, _) in laid.items()},
+        sheets=sheets,
         pictures=pictures if step is not None else tuple(with_ends(pictures, plan)),
         shown=next((i for i, one in enumerate(pictures) if one.variant == wanted), 0),
         step=step,
         left_out=len(plan.variants) - sum(one.section == "step" for one in pictures if one.variant),
     )
+
+
+def laid_out(drafts: Sequence[Draft]) -> tuple[dict[str, Sheet], tuple[Picture, ...]]:
+    """The pictures, those of one section in one layout."""
+    laid = {name: sheet_of([one for one in drafts if one.part.section == name]) for name in sections(drafts)}
+    sheets = {name: sheet for name, (sheet, _) in laid.items()}
+    return sheets, tuple(one.picture(laid[one.part.section][1]) for one in drafts)
 
 
 def drafts_of(reader: Reader) -> list[Draft]:

@@ -167,7 +167,9 @@ def noted(scene: Scene) -> Iterator[tuple[str, str]]:
 
 
 def strip_width(strip: Strip) -> float:
-    return NAMES + COLUMN * len(strip.phases) + 60.0 if strip.rows else 0.0
+    """Its columns, and the slanted name above the last one."""
+    last = len(strip.phases[-1]) * 5.0 if strip.phases else 0.0
+    return NAMES + COLUMN * len(strip.phases) + max(60.0, last) if strip.rows else 0.0
 
 
 def strip_height(strip: Strip) -> float:

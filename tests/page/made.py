@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import stepgraph
 from stepgraph import spec
+from stepgraph.compiler import Plan
 from stepgraph.runtime.contract import Weights
 from stepgraph.runtime.run import run
 from stepgraph.runtime.trace import TRACE
 from stepgraph.views.html import html
 from stepgraph.views.scene import Scene
+from stepgraph.views.scene_pair import scene_of_two
 from stepgraph.views.scene_plan import scene_of
+from stepgraph.views.scene_run import measure
 
 SIZES = ("placement.sizes={policy: 48, engine: 16, kv: 24}", "placement.capacity={device: 80}")
 
@@ -33,6 +37,14 @@ def hostile(evil: str) -> Scene:
     }
     graph = spec.parse({"name": evil, "step": step}, {"name": evil}, {"steps": 3}, source=evil)
     return scene_of(stepgraph.compile(graph))
+
+
+def two() -> Scene:
+    """The shipped loop in two placements."""
+    plans = [
+        stepgraph.compile(stepgraph.load("grpo", [f"placement={name}"]), steps=36) for name in ("colocated", "split")
+    ]
+    return scene_of_two((plans[0], plans[1]), ("colocated", "split"), (None, None))
 
 
 def page(scene: Scene, folder: Path) -> Path:
@@ -92,10 +104,21 @@ SMALL: dict[str, Any] = {
 }
 
 
+def small(steps: int) -> Plan:
+    return stepgraph.compile(spec.parse(SMALL, {"makes_room": {"engine": ["trainer"]}}, {"steps": steps}))
+
+
+def measured(folder: Path, steps: int = 3) -> Scene:
+    """A real run, with what it measured."""
+    traced(folder, steps)
+    plan = small(steps)
+    names = tuple(phase.name for phase in plan.graph.step)
+    return replace(scene_of(plan), measured=measure(folder / "run", names, 0, steps))
+
+
 def traced(folder: Path, steps: int = 3) -> tuple[str, str]:
     """The trace of a real run, and what it was while the last step was training."""
 
-    graph = spec.parse(SMALL, {"makes_room": {"engine": ["trainer"]}}, {"steps": steps})
     engine, trainer = Part(folder), Part(folder)
-    run(stepgraph.compile(graph), {"engine": engine, "trainer": trainer}, run_dir=folder / "run", signals=False)
+    run(small(steps), {"engine": engine, "trainer": trainer}, run_dir=folder / "run", signals=False)
     return (folder / "run" / TRACE).read_text(encoding="utf-8"), trainer.seen

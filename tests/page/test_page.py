@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .conftest import Browser
-from .made import grpo, hostile, page
+from .made import grpo, hostile, measured, page, two
 
 EVIL = "</script><b>bold</b><img src=x onerror=alert(1)>"
 
@@ -105,3 +105,27 @@ def test_a_step_of_grpo_fits_a_small_screen(chromium: Browser, tmp_path: Path) -
     )
     assert wide <= 1280
     assert tall <= 800
+
+
+def test_two_plans_turn_on_one_layout(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(page(two(), tmp_path))
+    script = (
+        "return [...document.querySelectorAll('.box')].map(node => [node.dataset.name, node.getAttribute('transform')])"
+    )
+    before = chromium.js(script)
+    assert "reload_policy not in B" in chromium.text("#other")
+    chromium.js(
+        "[...document.querySelectorAll('#variants button')].find(n => n.textContent.startsWith('B: Variant 1')).click()"
+    )
+    assert chromium.js(script) == before
+    assert "reload_policy runs in A" in chromium.text("#other")
+    assert chromium.seen(f"{box('reload_policy')}.pruned.differs") == 1
+
+
+def test_a_run_shows_its_steps_and_what_it_measured(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(page(measured(tmp_path), tmp_path))
+    assert chromium.seen(".grid .cell, .grid .slow") == 3 * 5 - 2
+    assert chromium.seen(".grid .dash") == 2
+    assert "measured peak 3 MiB" in chromium.text(".strip")
+    chromium.hover(box("train"))
+    assert "(median)" in chromium.text("#card")

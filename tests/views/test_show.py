@@ -24,6 +24,7 @@ from stepgraph.views.layout import WIDE, place
 from stepgraph.views.mermaid import mermaid
 from stepgraph.views.scene import Picture, Scene, Sheet
 from stepgraph.views.scene_json import scene_json
+from stepgraph.views.scene_pair import scene_of_two
 from stepgraph.views.scene_plan import scene_of
 from stepgraph.views.svg import svg
 
@@ -155,6 +156,39 @@ def test_a_run_in_which_little_happens_has_a_picture(steps: int) -> None:
     assert [box.name for box in scene.picture.boxes] == ["a"] * steps
     for write in (*WRITERS.values(), html, scene_json):
         assert write(scene)
+
+
+# ---- two plans in one scene
+
+
+def pair(a: Plan, b: Plan, steps: tuple[int | None, int | None] = (None, None)) -> dict[str, dict[str, str]]:
+    """What differs, by the title of the picture."""
+    scene = scene_of_two((a, b), ("one", "two"), steps)
+    assert overlapping(scene.sheet) == []
+    return {one.title[:12]: {box.name: box.other for box in one.boxes if box.other} for one in scene.pictures}
+
+
+def test_two_placements_are_compared_step_by_step() -> None:
+    found = pair(shipped(), shipped("placement=split"))
+    assert found["A: Variant 1"]["reload_policy"] == "not in B: already there: policy is at device"
+    assert found["A: Variant 1"]["train"] == "in B it waits for score"
+    assert found["B: Variant 1"]["reload_policy"] == "runs in A"
+    assert "generate" not in found["A: Variant 1"]
+
+
+def test_a_phase_of_one_list_alone_is_said_to_be_so() -> None:
+    found = pair(shipped("graph.step.audit={use: a.b, reads: [rollouts]}"), shipped())
+    assert found["A: Variant 1"] == {"audit": "not in the list of B"}
+
+
+def test_two_steps_of_one_run_are_compared() -> None:
+    found = pair(shipped(), shipped(), (8, 35))
+    assert set(found["A: Variant 1"]) == {"save", "offload_policy", "reload_engine", "sync_weights", "reload_kv"}
+    assert found["B: Variant 4"]["sync_weights"] == "runs in A"
+
+
+def test_equal_plans_differ_in_nothing() -> None:
+    assert not any(pair(shipped(), shipped()).values())
 
 
 # ---- the layout

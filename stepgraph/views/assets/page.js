@@ -53,7 +53,7 @@ function drawBox(box, fixed) {
   const { name, kind, x, y, width, height } = fixed;
   const said = box.runs ? box.code : box.reason;
   const node = svg("g", {
-    class: `box ${kind} ${box.state}`, transform: `translate(${x} ${y})`, tabindex: 0, role: "button",
+    class: `box ${kind} ${box.state}${box.other ? " differs" : ""}`, transform: `translate(${x} ${y})`, tabindex: 0, role: "button",
     "data-name": name, "aria-label": `${name}, ${STATES[box.state]}: ${said}`,
   });
   const middle = { "text-anchor": "middle" };
@@ -109,7 +109,8 @@ function show(name) {
 function hint() {
   return [html("h2", {}, "Point at a phase, or walk through them with Tab"),
     html("p", { class: "soft" }, "Solid blue: work. White: a handoff. Grey and dashed: it does not run in these steps, and the reason says why. "
-      + "A short dashed arrow above a box: it also waits for something of an earlier step.")];
+  + "A short dashed arrow above a box: it also waits for something of an earlier step."
+      + (D.pictures[at].side ? " Orange: it differs on the other side." : ""))];
 }
 
 function card(box, fixed) {
@@ -118,7 +119,7 @@ function card(box, fixed) {
     ["use", fixed.use], ["does", box.does !== fixed.use && box.does], ["doc", fixed.doc],
     [runs ? "why" : "because", runs ? WHY(box.code) : box.reason], ["if", runs && box.reason], ["kept if", box.kept_if], ["without", box.dropped && box.dropped.join(", ")],
     ["waits for", box.after && box.after.join(", ")], ["and from earlier", box.before && box.before.join(", ")],
-    ["last step", box.ends && `pruned: ${box.ends}`],
+    ["the other", box.other], ["last step", box.ends && `pruned: ${box.ends}`],
     ["measured", D.measured && D.measured.seconds[fixed.name] !== undefined && `${time(D.measured.seconds[fixed.name])} (median)`],
   ];
   for (const [key, text] of rows) if (text) listed.append(html("dt", {}, key), html("dd", { class: "m" }, text));
@@ -137,7 +138,7 @@ function drawStrip(picture) {
   const strip = picture.strip, count = strip.phases.length, right = NAMES + COLUMN * count;
   if (!count || !strip.rows.length) return svg("svg", { width: 1, height: 1 });
   const lanes = LABELS + LANE * strip.rows.length, load = loads(strip);
-  const drawing = svg("svg", { width: right + 60, height: lanes + (load ? LOAD + 34 : 8), class: "strip" });
+  const drawing = svg("svg", { width: right + Math.max(70, 5.2 * strip.phases[count - 1].length), height: lanes + (load ? LOAD + 34 : 8), class: "strip" });
   strip.phases.forEach((name, i) => {
     const x = NAMES + COLUMN * i;
     drawing.append(svg("rect", { class: "here", "data-name": name, visibility: "hidden", x, y: LABELS, width: COLUMN, height: lanes - LABELS }));
@@ -224,7 +225,8 @@ function cell(name, k, seconds, usual, x, y, width) {
 // ---- the page
 
 function pictureOf(k) {
-  return D.pictures.findIndex((one) => one.spans.some(([first, last, every]) => first <= k && k <= last && (k - first) % every === 0));
+  const side = D.pictures[at].side;
+  return D.pictures.findIndex((one) => one.side === side && one.spans.some(([first, last, every]) => first <= k && k <= last && (k - first) % every === 0));
 }
 
 function turnTo(index, chosen) {
@@ -237,13 +239,16 @@ function turnTo(index, chosen) {
   const gone = picture.boxes.filter((box) => !box.runs);
   $("gone").replaceChildren(...gone.map((box) => html("li", {}, [html("code", {}, sheet.boxes[box.at].name), ` ${box.reason}`])));
   $("none").hidden = gone.length > 0;
+  const other = picture.boxes.filter((box) => box.other);
+  $("others").hidden = !picture.side;
+  $("other").replaceChildren(...other.map((box) => html("li", {}, [html("code", {}, sheet.boxes[box.at].name), ` ${box.other}`])));
   [...$("variants").children].forEach((button, i) => button.setAttribute("aria-pressed", String(i === at)));
   show(null);
 }
 
 function begin() {
   D.pictures.forEach((picture, i) => {
-    const short = picture.variant > 0 ? picture.title.split(" (")[0] : picture.title.split(":")[0];
+    const short = picture.variant > 0 ? picture.title.split(" (")[0] : picture.title.split(": before")[0].split(": after")[0];
     const button = html("button", { type: "button", "aria-pressed": "false", title: picture.title }, short);
     button.addEventListener("click", () => turnTo(i, null));
     $("variants").append(button);
