@@ -16,6 +16,8 @@ from stepgraph.runtime.contract import Shared
 from stepgraph.runtime.plans import RunnablePlan, kept, named, owner
 
 TARGET = "_target_"
+ASKS = "asks"
+"""The attribute in which a component names the others that its bodies call through ``ctx.components``."""
 
 
 def build_components(config: Mapping[str, Any], plan: RunnablePlan, run_dir: Path, seed: int = 0) -> dict[str, Any]:
@@ -27,7 +29,12 @@ def build_components(config: Mapping[str, Any], plan: RunnablePlan, run_dir: Pat
         run_dir=Path(run_dir),
         devices=str(config.get("devices") or "auto"),
     )
-    makers = {name: _maker(name, config, plan) for name in wanted(config, plan)}  # all are checked before one is built
+    makers: dict[str, tuple[Any, dict[str, Any]]] = {}  # all are checked before one is built
+    names = wanted(config, plan)
+    while names:
+        name = names.pop(0)
+        makers[name] = _maker(name, config, plan)
+        names += [other for other in getattr(makers[name][0], ASKS, ()) if other not in (*makers, *names)]
     return {name: target(shared, **options) for name, (target, options) in makers.items()}
 
 

@@ -34,6 +34,12 @@ def test_components_that_no_phase_uses_are_not_built(tmp_path: Path) -> None:
     assert sorted(build_components(CONFIG, loop_plan(1), tmp_path)) == ["data", "engine", "trainer"]
 
 
+def test_what_a_component_s_bodies_call_is_built_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "asks", ("judge",), raising=False)
+    built = build_components({**CONFIG, "judge": {"_target_": f"{HERE}.Data", "batch": 1}}, loop_plan(1), tmp_path)
+    assert "judge" in built
+
+
 def test_the_source_of_a_copy_is_built_although_no_phase_of_its_own_runs(tmp_path: Path) -> None:
     plan = hand_plan((), steps=0, resources=WEIGHTS, begin=(SYNC,))
     assert {"engine", "trainer"} <= build_components(CONFIG, plan, tmp_path).keys()

@@ -31,6 +31,8 @@ SHOWN = 3  # how many wrong tensors an error names
 class TorchEngine:
     """Generates and evaluates with transformers' models. ``places`` says where its two resources start."""
 
+    asks = ("data", "rewards")  # evaluate scores held-out prompts
+
     def __init__(
         self,
         shared: Shared,
