@@ -17,7 +17,7 @@ from stepgraph.compiler.expand import Expanded
 from stepgraph.compiler.lower import Layout, Op
 from stepgraph.compiler.order import PREVIOUS, Trace, layers, order
 from stepgraph.compiler.seq import Index, Seq, labels, scan, spans
-from stepgraph.errors import ConfigError
+from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.ir.graph import Graph
 from stepgraph.ir.plan import CompiledStep, Planned, Pruned
 
@@ -60,6 +60,24 @@ class Plan:
         """What runs, and what does not, in step ``k``."""
         self.has(k)
         return CompiledStep(k, *self.face(self._index[k - self.first + 1]))
+
+    def explain(self, phase: str, step: int) -> str:
+        """Why a phase runs in a step or not, in one line (``stepgraph explain`` tells more).
+
+        >>> import stepgraph
+        >>> stepgraph.compile(stepgraph.load("grpo"), steps=3).explain("reload_kv", 2)
+        'reload_kv is pruned in step 2: no later phase needs kv at device; kept if graph.step.eval.when.last=true'
+        """
+        for planned in self.step(step).phases:
+            if planned.name == phase:
+                return f"{phase} runs in step {step}: {reasons.why_in_words(planned.why)}"
+        for gone in self.pruned(step):
+            if gone.name == phase:
+                return f"{phase} is pruned in step {step}: {gone.reason}" + f"; kept if {gone.kept_if}" * bool(
+                    gone.kept_if
+                )
+        known = [one.name for one in self.graph.step]
+        raise ConfigError(f"there is no phase '{phase}'{did_you_mean(phase, known)} (known: {', '.join(known)})")
 
     def pruned(self, k: int) -> tuple[Pruned, ...]:
         """What does not run in step ``k``, with reasons told for that step and not for the first one of its variant."""

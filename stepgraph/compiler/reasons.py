@@ -138,6 +138,14 @@ def why(plan: Plan, at: int, i: int) -> str:
     return "kept_at_end"
 
 
+def why_in_words(code: str) -> str:
+    """The code of a kept phase as a sentence says it."""
+    kind, _, name = code.partition(":")
+    words = {"work": "it is work, and due", "kept_at_end": "the graph keeps what it gives"}
+    words |= {"feeds": f"{name} wants what it gives", "next_step": f"{name} of a later step wants what it gives"}
+    return words[kind]
+
+
 def later(plan: Plan, at: int, i: int) -> Iterator[tuple[int, Op, int]]:
     """The phases that run after position ``i`` of step ``at``, each with how many steps later."""
     for ahead in range(min(FAR, plan._index.length - at)):

@@ -71,12 +71,35 @@ def tail(plan: Plan, overrides: Sequence[str]) -> Iterator[str]:
         f"{totals['phase_runs']:,} phase runs, {totals['pruned_runs']:,} pruned. Nothing was started."
     )
     yield from textwrap.wrap(text, WIDTH, subsequent_indent="  ")
-    others = [word for word in overrides if not word.startswith("passes=")]
-    words = " ".join(shlex.quote(word) for word in others)
-    declared = len(others) == len(overrides)
-    yield (
-        f"As declared: stepgraph plan passes=[] {words}" if declared else f"Compiled: stepgraph plan {words}"
-    ).rstrip()
+    yield from hints(plan, overrides)
+
+
+def hints(plan: Plan, overrides: Sequence[str]) -> Iterator[str]:
+    """The next commands, with the user's own settings."""
+    others = [word for word in overrides if not word.startswith(("passes=", "step="))]
+    words = "".join(f" {shlex.quote(word)}" for word in others)
+    if any(word.startswith("passes=") for word in overrides):
+        yield f"Compiled: stepgraph plan{words}"
+        return
+    asked = question(plan)
+    if asked:
+        yield f"Why?      stepgraph explain {asked}{words}"
+    yield f"Picture:  stepgraph show -o step.html{words}"
+    yield f"Declared: stepgraph plan passes=[]{words}"
+
+
+def question(plan: Plan) -> str:
+    """The pruned phase that is most worth asking about: one that the last variants drop and others run."""
+    dropped = [
+        (gone.code == "only_feeds_pruned", -variant.id, gone.name, variant.first)
+        for variant in plan.variants
+        for gone in variant.pruned
+        if gone.code not in ("not_due", "disabled")
+    ]
+    if not dropped:
+        return ""
+    _, _, name, step = min(dropped, key=lambda one: one[:2])
+    return f"{name} step={step}"
 
 
 def count(number: int, what: str) -> str:
