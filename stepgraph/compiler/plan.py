@@ -65,7 +65,7 @@ class Plan:
         """Why a phase runs in a step or not, in one line (``stepgraph explain`` tells more).
 
         >>> import stepgraph
-        >>> stepgraph.compile(stepgraph.load("grpo"), steps=3).explain("reload_kv", 2)
+        >>> stepgraph.compile(stepgraph.load("grpo", ["placement=colocated"]), steps=3).explain("reload_kv", 2)
         'reload_kv is pruned in step 2: no later phase needs kv at device; kept if graph.step.eval.when.last=true'
         """
         for planned in self.step(step).phases:
