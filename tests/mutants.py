@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FAST = ("tests/compiler", "tests/views", "tests/meaning")
+FAST = ("tests/compiler", "tests/views/test_table.py", "tests/meaning")
 PROFILE = "--hypothesis-profile=few"
 LONGEST = 240.0
 """Seconds after which a change counts as noticed: the compiler does not come to an end."""

@@ -141,7 +141,6 @@ def test_a_layer_is_one_more_than_the_deepest_wait_in_the_step() -> None:
     assert layers(["a", "b", "c", "d"], [("z@previous",), ("a",), (), ("b", "c")]) == [1, 2, 1, 3]
 
 
-@pytest.mark.xfail(reason="only the latest run of each reader is known")
 def test_who_changes_contents_waits_for_every_earlier_run_that_reads_them() -> None:
     """Directly, or through the next run of the same phase."""
     step = {"r": {"use": "pkg.mod.name", "reads": ["a"]}, "u": {"updates": ["a"], "when": {"steps": [2]}}}
