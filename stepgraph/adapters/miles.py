@@ -12,23 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from stepgraph.adapters import overrides as shape
-from stepgraph.adapters.arguments import ELSEWHERE, NAMES, Arguments, read, refuse_colocation
+from stepgraph.adapters.arguments import NAMES, Arguments, refuse_colocation
 from stepgraph.adapters.drive import drive, known, own_loop
+from stepgraph.adapters.framework import Framework, Loop
 from stepgraph.adapters.objects import Objects
-from stepgraph.adapters.recorded import Words, recorded
-from stepgraph.api import load
-from stepgraph.compiler.compile import PASSES, compile
+from stepgraph.adapters.recorded import Words
+from stepgraph.compiler.compile import PASSES
 from stepgraph.compiler.plan import Plan
-from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.runtime.result import Result
 
 LOOPS = ("miles_sync", "miles_async")
 UNSUPPORTED = {"colocate_memory_peak_device": "cpu", "fully_async": False, "save_trigger_sentinel": None}
-IGNORED = {
-    "miles_sync": ("update_weights_interval",),
-    "miles_async": ("colocate", "offload_rollout", "offload_rollout_level"),
-}
-"""Arguments that one of the loops does not read. The async one takes the first two at False only."""
 
 WORDS = Words(
     stepped=frozenset({"generate", "train_critic", "train_actor", "save_actor", "save_critic", "save_rollout_state"})
@@ -45,34 +39,22 @@ def overrides(config: Mapping[str, Any], loop: str = "miles_sync") -> list[str]:
     >>> overrides({"num_rollout": 3, "eval_interval": 2})[:3]
     ['run.first=0', 'run.steps=3', 'graph.step.save_rollout_state.enabled=false']
     """
-    check_loop(loop)
-    args = read(config, "miles", UNSUPPORTED)
-    if loop == "miles_async":
-        refuse_colocation("miles", args)
-        return shape.changed(loop, async_loop(args))
-    return shape.changed(loop, sync_loop(args))
+    return MILES.overrides(config, loop)
 
 
 def ignored(config: Mapping[str, Any], loop: str = "miles_sync") -> list[str]:
     """The given arguments that say nothing about the order of this loop's calls."""
-    check_loop(loop)
-    read(config, "miles", UNSUPPORTED)
-    return [name for name in config if name in (*ELSEWHERE, *UNSUPPORTED, *IGNORED[loop])]
+    return MILES.ignored(config, loop)
 
 
 def plan(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) -> Plan:
     """The compiled loop."""
-    return compile(load(loop, overrides(config, loop)), passes=passes)
+    return MILES.plan(loop, config, passes)
 
 
 def calls(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) -> list[dict[str, Any]]:
     """What the loop calls with these arguments, in the driver's own words; as it is written where ``passes=[]``."""
-    return recorded(plan(loop, config, passes), WORDS)
-
-
-def check_loop(loop: str) -> None:
-    if loop not in LOOPS:
-        raise ConfigError(f"miles has no loop '{loop}'{did_you_mean(loop, LOOPS)} (known: {', '.join(LOOPS)})")
+    return MILES.calls(loop, config, passes)
 
 
 # ---- running it ----------------------------------------------------------------------------------------------------
@@ -190,6 +172,7 @@ def turns(args: Arguments) -> dict[str, tuple[str, ...]]:
 
 
 def async_loop(args: Arguments) -> Iterator[str]:
+    refuse_colocation("miles", args)
     yield from shape.async_run(args)
     yield from shape.saves(args, last=True)
     yield from shape.periodic("eval", args.eval_interval, args)
@@ -206,3 +189,15 @@ def async_loop(args: Arguments) -> Iterator[str]:
     )
     yield from shape.makes_room({"trainer": (), "engine": ()} | turns(args))
     yield from shape.trainer_at(args)
+
+
+MILES = Framework(
+    "miles",
+    # What a loop does not read besides. An async one takes colocation at False only, see ``refuse_colocation``.
+    {
+        "miles_sync": Loop(sync_loop, ("update_weights_interval",)),
+        "miles_async": Loop(async_loop, ("colocate", "offload_rollout", "offload_rollout_level")),
+    },
+    UNSUPPORTED,
+    WORDS,
+)

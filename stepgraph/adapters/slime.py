@@ -10,23 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stepgraph.adapters import overrides as shape
-from stepgraph.adapters.arguments import ELSEWHERE, NAMES, Arguments, read, refuse_colocation
+from stepgraph.adapters.arguments import NAMES, Arguments, refuse_colocation
 from stepgraph.adapters.drive import drive, known, own_loop
+from stepgraph.adapters.framework import Framework, Loop
 from stepgraph.adapters.objects import Objects
-from stepgraph.adapters.recorded import Words, recorded
-from stepgraph.api import load
-from stepgraph.compiler.compile import PASSES, compile
+from stepgraph.adapters.recorded import Words
+from stepgraph.compiler.compile import PASSES
 from stepgraph.compiler.plan import Plan
-from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.runtime.result import Result
 
 LOOPS = ("slime_sync", "slime_async")
 UNSUPPORTED = {"debug_exit_after_rollout": None, "release_train": False}
-IGNORED = {
-    "slime_sync": ("offload_rollout_level", "update_weights_interval"),
-    "slime_async": ("colocate", "offload_rollout", "offload_rollout_level", "offload_train", "skip_eval_before_train"),
-}
-"""Arguments that one of the loops does not read. The async one takes the first two at False only."""
 
 WORDS = Words(
     stepped=frozenset({"generate", "train_critic", "train_actor", "save_actor", "save_critic", "save_rollout_state"})
@@ -42,34 +36,22 @@ def overrides(config: Mapping[str, Any], loop: str = "slime_sync") -> list[str]:
     >>> overrides({"num_rollout": 3, "eval_interval": 2})[:3]
     ['run.first=0', 'run.steps=3', 'graph.step.save_rollout_state.enabled=false']
     """
-    check_loop(loop)
-    args = read(config, "slime", UNSUPPORTED)
-    if loop == "slime_async":
-        refuse_colocation("slime", args)
-        return shape.changed(loop, async_loop(args))
-    return shape.changed(loop, sync_loop(args))
+    return SLIME.overrides(config, loop)
 
 
 def ignored(config: Mapping[str, Any], loop: str = "slime_sync") -> list[str]:
     """The given arguments that say nothing about the order of this loop's calls."""
-    check_loop(loop)
-    read(config, "slime", UNSUPPORTED)
-    return [name for name in config if name in (*ELSEWHERE, *UNSUPPORTED, *IGNORED[loop])]
+    return SLIME.ignored(config, loop)
 
 
 def plan(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) -> Plan:
     """The compiled loop."""
-    return compile(load(loop, overrides(config, loop)), passes=passes)
+    return SLIME.plan(loop, config, passes)
 
 
 def calls(loop: str, config: Mapping[str, Any], passes: Iterable[str] = PASSES) -> list[dict[str, Any]]:
     """What the loop calls with these arguments, in the driver's own words; as it is written where ``passes=[]``."""
-    return recorded(plan(loop, config, passes), WORDS)
-
-
-def check_loop(loop: str) -> None:
-    if loop not in LOOPS:
-        raise ConfigError(f"slime has no loop '{loop}'{did_you_mean(loop, LOOPS)} (known: {', '.join(LOOPS)})")
+    return SLIME.calls(loop, config, passes)
 
 
 # ---- running it ----------------------------------------------------------------------------------------------------
@@ -141,6 +123,7 @@ def memory(args: Arguments) -> Iterator[str]:
 
 
 def async_loop(args: Arguments) -> Iterator[str]:
+    refuse_colocation("slime", args)
     yield from shape.async_run(args)
     yield from shape.saves(args, last=True)
     yield from shape.periodic("eval", args.eval_interval, args)
@@ -149,3 +132,18 @@ def async_loop(args: Arguments) -> Iterator[str]:
     yield shape.put("graph.step.save_actor.when.from", args.num_critic_only_steps)
     yield from shape.enabled({"start.check_weights": args.check_weight_update_equal})
     yield from shape.makes_room({"trainer": (), "engine": ()})
+
+
+SLIME = Framework(
+    "slime",
+    # What a loop does not read besides. An async one takes colocation at False only, see ``refuse_colocation``.
+    {
+        "slime_sync": Loop(sync_loop, ("offload_rollout_level", "update_weights_interval")),
+        "slime_async": Loop(
+            async_loop,
+            ("colocate", "offload_rollout", "offload_rollout_level", "offload_train", "skip_eval_before_train"),
+        ),
+    },
+    UNSUPPORTED,
+    WORDS,
+)
