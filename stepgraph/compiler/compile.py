@@ -211,7 +211,7 @@ class Passes:
             if self.shapes[shape].title == "step":
                 after = Wants(after.places, self.layout.unshift(after.cells))
             swept = dead.sweep(self.shapes[shape].ops, kept, after, drop)
-            return self.aimed((shape, Aim(swept.kept, swept.wanted, swept.idle))), self.wants(swept.before)
+            return self.aimed((shape, Aim(swept.kept, swept.wanted, swept.idle, swept.live))), self.wants(swept.before)
 
         return scan(seq, transfer, self.goal, backward=True)[0]
 

@@ -25,12 +25,14 @@ class Wants:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The result for one step: what is kept of each phase, the places wanted right after its moves (and whether it is
-    pure work whose contents nobody wants), and what is wanted before the step."""
+    """The result for one step: what is kept of each phase, the places wanted right after its moves, whether it is pure
+    work whose contents nobody wants, the contents wanted of one that stays or goes as a whole (of others all, as the
+    sweep has dropped what nobody wants), and what is wanted before the step."""
 
     kept: tuple[int, ...]
     wanted: tuple[int, ...]
     idle: tuple[bool, ...]
+    live: tuple[int, ...]
     before: Wants
 
 
@@ -49,7 +51,7 @@ def at_end(layout: Layout) -> Wants:
 def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) -> Swept:
     """Sweep one step. ``after`` is in the terms of this step (see ``Layout.unshift``)."""
     places, cells = after.places, after.cells
-    new, wanted, idle = list(kept), [places] * len(ops), [False] * len(ops)
+    new, wanted, idle, live = list(kept), [places] * len(ops), [False] * len(ops), [-1] * len(ops)
     for i in range(len(ops) - 1, -1, -1):
         op = ops[i]
         if op.simple:
@@ -58,11 +60,12 @@ def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) 
             continue
         if drop and op.removable and new[i] != GONE:
             new[i] = missed(op, new[i], places, cells)
+        live[i] = cells if op.phase.whole or op.phase.pure else -1
         idle[i] = op.removable and not op.handoff and not (op.makes & cells or op.sinks)
         wanted[i] = places if new[i] == GONE else places & op.holding(new[i])
         if new[i] != GONE:
             places, cells = before(op, new[i], wanted[i], cells)
-    return Swept(tuple(new), tuple(wanted), tuple(idle), Wants(places, cells))
+    return Swept(tuple(new), tuple(wanted), tuple(idle), tuple(live), Wants(places, cells))
 
 
 def before(op: Op, keep: int, places: int, cells: int) -> tuple[int, int]:

@@ -277,7 +277,8 @@ class Plan:
         """What is legal and looks wrong."""
         skipped = self.graph.unused
         said = (f"{', '.join(skipped)}: this graph has no such resource, so nothing reads it",) if skipped else ()
-        return (*said, *self.notes, *staleness.warnings(self))
+        said += tuple(f"{one}: planned by what the graph says of it" for one in self.graph.missing)
+        return (*said, *self.graph.notes, *self.notes, *staleness.warnings(self))
 
     @cached_property
     def stale(self) -> list[tuple[int, staleness.Aged]]:

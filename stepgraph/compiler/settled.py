@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepgraph.compiler.dead import GONE
+from stepgraph.compiler.dead import GONE, Wants
 from stepgraph.compiler.lower import Layout, Op, bits_of
 
 Tokens = tuple[int, ...]
@@ -17,12 +17,12 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What the backward sweep found of one step: what it keeps, the places wanted right after each phase's moves, and
-    which phases are pure work whose contents nobody wants."""
+    """What the backward sweep found of one step (see ``dead.Swept``)."""
 
     kept: tuple[int, ...]
     wanted: tuple[int, ...]
     idle: tuple[bool, ...]
+    live: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def sweep(ops: tuple[Op, ...], aim: Aim, facts: Facts, drop: bool) -> tuple[tupl
     new = list(aim.kept)
     for i, op in enumerate(ops):
         if drop and (op.handoff or aim.idle[i]) and not op.may and new[i] != GONE:
-            new[i] = useful(op, new[i], aim.wanted[i], places, tokens)
+            new[i] = useful(op, new[i], Wants(aim.wanted[i], aim.live[i]), Facts(places, tuple(tokens)))
         if new[i] != GONE:
             places = op.put(places, new[i]) if op.moves else places
             fresh = change(op, new[i], tokens, fresh) if op.changes else fresh
@@ -74,14 +74,15 @@ def change(op: Op, keep: int, tokens: list[int], fresh: int) -> int:
     return fresh
 
 
-def useful(op: Op, keep: int, wanted: int, places: int, tokens: list[int]) -> int:
+def useful(op: Op, keep: int, wants: Wants, facts: Facts) -> int:
     """The parts of a handoff that change something that matters; of a fused call, all or none."""
-    use = 0
+    use, tokens = 0, facts.tokens
     for move in op.moves:
-        if keep & move.part and places & move.field & ~wanted:
+        if keep & move.part and facts.places & move.field & ~wants.places:
             use |= move.part
     for copy in op.copies:
-        if keep & copy.part and (tokens[copy.of] != tokens[copy.to] or not tokens[copy.of]):
+        new = tokens[copy.of] != tokens[copy.to] or not tokens[copy.of]
+        if keep & copy.part and wants.cells & copy.target and new:
             use |= copy.part
     if not use:
         return GONE
