@@ -22,20 +22,30 @@ ASKS = "asks"
 
 def build_components(config: Mapping[str, Any], plan: RunnablePlan, run_dir: Path, seed: int = 0) -> dict[str, Any]:
     """Every component that a kept phase of the plan uses, built from its section of the configuration."""
-    shared = Shared(
+    made = shared_of(config, run_dir, seed)
+    return {name: target(made, **options) for name, (target, options) in makers_of(config, plan).items()}
+
+
+def shared_of(config: Mapping[str, Any], run_dir: Path, seed: int = 0) -> Shared:
+    """What every component is built with."""
+    return Shared(
         model=dict(config.get("model") or {}),
         data=dict(config.get("data") or {}),
         seed=seed,
         run_dir=Path(run_dir),
         devices=str(config.get("devices") or "auto"),
     )
-    makers: dict[str, tuple[Any, dict[str, Any]]] = {}  # all are checked before one is built
+
+
+def makers_of(config: Mapping[str, Any], plan: RunnablePlan) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """What builds each component that the plan uses, and with which options. All are checked; none is built."""
+    makers: dict[str, tuple[Any, dict[str, Any]]] = {}
     names = wanted(config, plan)
     while names:
         name = names.pop(0)
         makers[name] = _maker(name, config, plan)
         names += [other for other in getattr(makers[name][0], ASKS, ()) if other not in (*makers, *names)]
-    return {name: target(shared, **options) for name, (target, options) in makers.items()}
+    return makers
 
 
 def wanted(config: Mapping[str, Any], plan: RunnablePlan) -> list[str]:

@@ -40,6 +40,10 @@ class Gates:
         self._signals: dict[str, int] = {}
         self._before: dict[int, Any] = {}
 
+    def decided(self, name: str) -> bool:
+        """Whether the plan alone says when the phase is due."""
+        return name not in self._open
+
     def fires(self, name: str, step: int | None) -> bool:
         """Whether the phase runs in this step; where nothing is left to decide, it does."""
         if step is None or name not in self._open:

@@ -1,13 +1,14 @@
-"""Runs a plan in this process: each phase on a thread as soon as what it waits for is done.
+"""Runs a plan: each phase as soon as what it waits for is done, on whatever workers there are.
 
-All state is changed by the loop in ``run`` alone; the threads run bodies and report back through one queue.
+All state is changed by the loop in ``run`` alone; the workers run bodies and report back through one queue. Workers
+that keep an order themselves get the calls of a step at once, as far as it is certain what each one will leave behind.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +19,9 @@ from typing import Any
 from weakref import WeakSet
 
 from stepgraph.errors import RunError
+from stepgraph.ir.graph import Graph
 from stepgraph.runtime.bind import bind
-from stepgraph.runtime.call import Call, Caller, Outcome, staleness
+from stepgraph.runtime.call import Call, Outcome, Retried, staleness
 from stepgraph.runtime.checkpoint import Checkpoint, RunState
 from stepgraph.runtime.context import RunContext, seed_of
 from stepgraph.runtime.contract import Stream
@@ -32,12 +34,12 @@ from stepgraph.runtime.plans import RunnablePlan, named
 from stepgraph.runtime.record import Recorder, one_line, where
 from stepgraph.runtime.report import Report
 from stepgraph.runtime.result import Failure, Result
-from stepgraph.runtime.resume import restored, streams_of, used_up
-from stepgraph.runtime.saving import Saving
+from stepgraph.runtime.resume import ends, restored, streams_of, used_up
+from stepgraph.runtime.saving import Part, Saving
 from stepgraph.runtime.schedule import Schedule, Scope, Section, Task, after_start
 from stepgraph.runtime.stop import StopSignals
+from stepgraph.runtime.workers import NotRun, Reported, Threads, Workers
 
-WORKERS = 32
 HEARTBEAT = 0.02
 """Seconds between two looks at signals."""
 
@@ -68,6 +70,7 @@ class LocalExecutor:
         settings: Settings = Settings(),
         checkpoint: Checkpoint | None = None,
         on_stop: OnStop | None = None,
+        workers: Callable[[Graph, Retried], Workers] | None = None,
     ) -> None:
         self._binding = bind(plan, components)
         self._plan, self._components, self._journal = plan, components, journal
@@ -75,13 +78,17 @@ class LocalExecutor:
         self._safe = checkpoint
         self._record = Recorder(plan, journal, self._report)
         self._gates = Gates(plan, journal.run_dir, lambda: self._record.latest)
-        self._caller = Caller(plan.graph, components, self._retried)
+        hired = workers or (lambda graph, retried: Threads(graph, components, retried))
+        self._workers = hired(plan.graph, self._retried)
         # The step after one that may move things is planned when that is known, and cannot begin before.
         self._movers = movers(plan.graph)
         self._schedule = Schedule(plan, 1) if self._movers else Schedule(plan)
         self._values = Values(plan.graph)
         self._inbox: SimpleQueue[Message] = SimpleQueue()
-        self._running: dict[Task, float] = {}
+        self._running: dict[Task, float | None] = {}
+        """What was handed over and is not finished, and when it began; ``None``: it waits for others of these."""
+        self._foreseen: set[Task] = set()
+        self._early: list[tuple[Outcome, Call | None]] = []
         self._savings: dict[tuple[int, Scope, frozenset[str]], Saving] = {}
         self._owed: list[str] = []
         self._slow: WeakSet[Task] = WeakSet()
@@ -115,13 +122,15 @@ class LocalExecutor:
         return self._values.held()
 
     def _loop(self) -> None:
-        with ThreadPoolExecutor(WORKERS, thread_name_prefix="stepgraph") as pool:
+        try:
             while True:
                 self._open_and_close()
-                self._start_ready(pool)
+                self._start_ready()
                 if not self._running:
                     break
                 self._wait()
+        finally:
+            self._workers.finish()
         stuck = ", ".join(task.name for task in self._schedule.pending())
         if stuck and not self._failure:
             self._failure = self._failed(stuck, "", None, RunError("these phases wait for each other"))
@@ -137,12 +146,15 @@ class LocalExecutor:
 
     def _look_at_slow(self) -> None:
         now = time.monotonic()
-        for task, began in self._running.items():
+        for task, began in self._begun().items():
             if task not in self._slow and self._record.is_slow(task, now - began):
                 self._slow.add(task)
                 self._record.slow(
                     task, now - began, [one.name for one in self._schedule.pending() if task in one.waits]
                 )
+
+    def _begun(self) -> dict[Task, float]:
+        return {task: began for task, began in self._running.items() if began is not None}
 
     def _take(self, message: Message) -> None:
         if isinstance(message, str):
@@ -161,7 +173,7 @@ class LocalExecutor:
             changed = bool(opened or closed)
 
     def _close(self, section: Section) -> None:
-        self._record.close(section, self._running)
+        self._record.close(section, self._begun())
         self._savings = {key: saving for key, saving in self._savings.items() if key[0] > section.index}
         self._values.drop_step(section)
         moved = any(planned.name in self._movers for task in section.tasks for planned in task.phases)
@@ -176,26 +188,50 @@ class LocalExecutor:
             self._schedule.follow(after_start(plan))
             self._journal.event("compiled", step=step, places=dict(self._mirror.places))
 
-    def _start_ready(self, pool: ThreadPoolExecutor) -> None:
-        while not self._failure and (ready := self._schedule.ready()):
+    def _start_ready(self) -> None:
+        while not self._failure and (ready := self._schedule.ready(self._is_certain if self._workers.chains else None)):
             for task in ready:
                 if not self._failure:
-                    self._start(task, pool)
+                    self._start(task)
             self._open_and_close()  # a phase that was refused at once is over, and may free others
 
-    def _start(self, task: Task, pool: ThreadPoolExecutor) -> None:
+    def _start(self, task: Task) -> None:
         task.started, began = True, time.monotonic()
         if not self._gates.fires(task.head.name, task.section.works_for(task.head)):
             self._passed_over(task)
             return
-        self._running[task] = began
-        self._record.started(task)
+        self._running[task] = None
+        if not task.waits:
+            self._begin(task, began)
         try:
             call = self._prepared(task)
+            handed = self._workers.submit(call, list(task.waits))
         except Exception as error:
             self._finished(Outcome(task, began, began, current_thread().name, error=error), None)
             return
-        pool.submit(self._caller.perform, call).add_done_callback(partial(self._report_back, call))
+        if self._workers.chains and self._is_certain(task):
+            self._foresee(task, call, handed.values)
+        handed.outcome.add_done_callback(partial(self._report_back, call))
+
+    def _begin(self, task: Task, now: float) -> None:
+        self._running[task] = now
+        self._record.started(task)
+
+    def _is_certain(self, task: Task) -> bool:
+        """Whether it is known what a task will leave behind, unless it ends the run."""
+        if task.head.phase.on_error == "warn" or not self._gates.decided(task.head.name):
+            return False
+        if any(outcome.task is task for outcome, _ in self._early):
+            return False
+        taken = named(self._plan.graph, task.head.updates, "stream")
+        return not any(ends(self._streams[name]) for name in taken)
+
+    def _foresee(self, task: Task, call: Call, values: Mapping[str, Any]) -> None:
+        """Take for done what a task will do, so that those that wait for it can be handed over, too."""
+        self._foreseen.add(task)
+        self._mirror.done(task.phases, call.after)
+        for name, contents in values.items():
+            self._values.put(name, task.section.scope(task.head), contents)
 
     def _passed_over(self, task: Task) -> None:
         """Its gate, which only the run could decide, stayed closed."""
@@ -241,14 +277,14 @@ class LocalExecutor:
             seed=seed_of(self._settings.seed, name, step),
             components=self._components,
             record=partial(self._record.logged, scope),
-            saver=partial(saving.part, name, folder, self._state(step)),
+            saver=Part(saving, name, folder, self._state(step, self._mirror.versions)),
             hooks=self._binding.hooks_of(task.head),
         )
 
-    def _state(self, step: int | None) -> RunState:
+    def _state(self, step: int | None, versions: Mapping[str, int]) -> RunState:
         done = self._plan.first + self._record.done - 1 if step is None else step
-        cursors, versions = self._mirror.consumed(done), dict(self._mirror.versions)
-        return RunState(done, done + 1, cursors, versions, self._settings.seed, self._plan.graph.name)
+        cursors = self._mirror.consumed(done)
+        return RunState(done, done + 1, cursors, dict(versions), self._settings.seed, self._plan.graph.name)
 
     def _saving(self, task: Task) -> Saving:
         """The checkpoint that a phase takes part in: one for all the phases of a step that write the same sinks."""
@@ -267,8 +303,16 @@ class LocalExecutor:
 
     def _finished(self, outcome: Outcome, call: Call | None) -> None:
         task = outcome.task
+        if self._running[task] is None and not self._failure:
+            self._early.append((outcome, call))  # the news came before that of what it waits for
+            return
+        if self._running[task] is None and isinstance(outcome.error, NotRun):
+            self._left_out(task)
+            return
+        if self._running[task] is None:
+            self._begin(task, outcome.began)
         del self._running[task]
-        error = self._left_saving(task, outcome.error)
+        error = self._left_saving(outcome, call)
         outcome = self._with_lasting_names(outcome)
         optional = error is not None and self._optional(task)
         self._record.ended(task, outcome, call, error, "ok" if error is None else "warned" if optional else "failed")
@@ -276,13 +320,34 @@ class LocalExecutor:
             self._succeeded(outcome, call)
         elif error is not None:
             (self._warned if optional else self._ended_by)(task, error)
+        self._let_go(task)
+
+    def _left_out(self, task: Task) -> None:
+        """It was handed over, but the run failed before it began."""
+        del self._running[task]
+        self._saving(task).leave(task.head.name, failed=True)
+        self._let_go(task)
+
+    def _let_go(self, task: Task) -> None:
+        """A task is over: whoever was handed over before and waited for nothing else begins now."""
+        self._foreseen.discard(task)
         self._schedule.finish(task)
         self._values.forget(task.section, [task])
+        for other in [other for other, began in self._running.items() if began is None and not other.waits]:
+            if not self._failure:
+                self._begin(other, time.monotonic())
+        early, self._early = self._early, []
+        for outcome, call in early:
+            self._finished(outcome, call)
 
-    def _left_saving(self, task: Task, error: BaseException | None) -> BaseException | None:
+    def _left_saving(self, outcome: Outcome, call: Call | None) -> BaseException | None:
         """A checkpoint of several parts is committed when the last phase leaves, and that may fail, too."""
+        task, error = outcome.task, outcome.error
+        saving, name = self._saving(task), task.head.name
         try:
-            self._saving(task).leave(task.head.name, error is not None)
+            if call is not None and isinstance(outcome, Reported) and outcome.saved:
+                saving.arrived(name, self._state(task.section.works_for(task.head), call.versions))
+            saving.leave(name, error is not None)
         except OSError as failed:
             return error or failed
         return error
@@ -300,9 +365,10 @@ class LocalExecutor:
             self._values.put(name, scope, contents)
         for name, cursor in outcome.cursors.items():
             self._mirror.took(name, step, cursor)
-            if used_up(self._streams[name]):
+            if used_up(self._streams[name], cursor):
                 self._ran_out(task, name)
-        self._mirror.done(task.phases, call.after)
+        if task not in self._foreseen:
+            self._mirror.done(task.phases, call.after)
         for text in outcome.warnings:
             self._record.warn(text, task)
         old = staleness(call)
@@ -329,8 +395,9 @@ class LocalExecutor:
         if self._failure:
             return
         self._failure = self._failed(task.name, where(task, self._plan.steps), task.section.works_for(task.head), error)
-        if self._running:
-            waited = ", ".join(other.name for other in self._running)
+        self._workers.take_back([other for other, began in self._running.items() if began is None])
+        if self._begun():
+            waited = ", ".join(other.name for other in self._begun())
             self._report.line(f"{task.name} failed; nothing new is started, waiting for {waited}")
 
     def _failed(self, phase: str, place: str, step: int | None, error: BaseException) -> Failure:

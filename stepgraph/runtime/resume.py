@@ -52,10 +52,15 @@ def streams_of(plan: RunnablePlan, components: Components, known: Container[str]
     return {name: stream_of(plan, components, name) for name in streams if name not in known}
 
 
-def used_up(stream: Stream) -> bool:
-    """Whether a stream that knows its length (``batches``) has nothing left."""
+def ends(stream: Stream) -> bool:
+    """Whether a stream knows its length (``batches``)."""
+    return getattr(stream, "batches", None) is not None
+
+
+def used_up(stream: Stream, cursor: int) -> bool:
+    """Whether a stream that knows its length has nothing left when it was read so far."""
     batches: int | None = getattr(stream, "batches", None)
-    return batches is not None and stream.cursor >= batches
+    return batches is not None and cursor >= batches
 
 
 def stream_of(plan: RunnablePlan, components: Components, name: str) -> Stream:

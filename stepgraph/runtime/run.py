@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
 from stepgraph.errors import ConfigError
+from stepgraph.ir.graph import Graph
 from stepgraph.runtime.bind import bind
 from stepgraph.runtime.build import build_components
+from stepgraph.runtime.call import Retried
 from stepgraph.runtime.checkpoint import Checkpoint
 from stepgraph.runtime.ending import OnStop
 from stepgraph.runtime.gates import check_gates
@@ -20,6 +23,7 @@ from stepgraph.runtime.plans import RunnablePlan, empty
 from stepgraph.runtime.report import Report, last_lines
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.rundir import Prepared, prepare_run_dir
+from stepgraph.runtime.workers import Crew, Hire, Threads
 
 
 def run(
@@ -37,12 +41,14 @@ def run(
     out: TextIO | None = None,
     watch: Watch | None = None,
     signals: bool = True,
+    hire: Hire | None = None,
 ) -> Result:
     """Run a plan with these components, or with those that ``config`` describes.
 
     ``resume`` goes on from the latest checkpoint in ``run_dir``; the plan must start where that ends. ``keep`` is how
     many checkpoints stay. ``on_stop(step)`` gives the plan that ends with ``step``, when asked to stop early.
-    ``again`` is the command that a failure names; ``watch`` gets each event as it is recorded.
+    ``again`` is the command that a failure names; ``watch`` gets each event as it is recorded. ``hire`` gets ready
+    whoever performs the calls, in place of this process.
     """
     report = Report(out)
     prepared = prepare_run_dir(run_dir if run_dir is not None else default_run_dir(plan), resume)
@@ -51,20 +57,26 @@ def run(
         report.lines(last_lines(early))
         return early
     _check_resume(plan, prepared.checkpoint)
-    owned = components is None
-    built = _built(plan, components, config, prepared.path, seed)
-    journal = Journal(prepared.path, plan, config_text, watch)
-    settings = Settings(seed=seed, keep=keep, again=again, signals=signals)
-    try:
-        executor = LocalExecutor(
-            plan, built, journal, report=report, settings=settings, checkpoint=prepared.checkpoint, on_stop=on_stop
-        )
-        result = executor.run()
-        _finish(result, journal)
-    finally:
-        if owned:
-            _close(built, report)
-        journal.close()
+    crew = (hire or Here(components, config).ready)(plan, prepared.path, seed, report)
+    with closing(crew, report):
+        bind(plan, crew.components)
+        check_gates(plan)
+        journal = Journal(prepared.path, plan, config_text, watch)
+        try:
+            executor = LocalExecutor(
+                plan,
+                crew.components,
+                journal,
+                report=report,
+                settings=Settings(seed=seed, keep=keep, again=again, signals=signals),
+                checkpoint=prepared.checkpoint,
+                on_stop=on_stop,
+                workers=crew.workers,
+            )
+            result = executor.run()
+            _finish(result, journal)
+        finally:
+            journal.close()
     report.lines(last_lines(result))
     return result
 
@@ -100,16 +112,35 @@ def _check_resume(plan: RunnablePlan, checkpoint: Checkpoint | None) -> None:
         )
 
 
-def _built(
-    plan: RunnablePlan, components: Mapping[str, Any] | None, config: Mapping[str, Any] | None, run_dir: Path, seed: int
-) -> Mapping[str, Any]:
-    """All components, and proof that the plan finds in them what it names, before the directory is touched."""
-    if components is None and config is None:
-        raise ConfigError("nothing to run with: give components, or a config to build them from")
-    built = components if components is not None else build_components(config or {}, plan, run_dir, seed)
-    bind(plan, built)
-    check_gates(plan)
-    return built
+@contextmanager
+def closing(crew: Crew, report: Report) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        crew.close(report)
+
+
+class Here:
+    """The components as they were given, or built from a configuration, called by threads of this process."""
+
+    def __init__(self, components: Mapping[str, Any] | None, config: Mapping[str, Any] | None) -> None:
+        if components is None and config is None:
+            raise ConfigError("nothing to run with: give components, or a config to build them from")
+        self._config = config or {}
+        self._owned = components is None
+        self.components: Mapping[str, Any] = components or {}
+
+    def ready(self, plan: RunnablePlan, run_dir: Path, seed: int, report: Report) -> Here:
+        if self._owned:
+            self.components = build_components(self._config, plan, run_dir, seed)
+        return self
+
+    def workers(self, graph: Graph, retried: Retried) -> Threads:
+        return Threads(graph, self.components, retried)
+
+    def close(self, report: Report) -> None:
+        if self._owned:
+            close_all(self.components, report)
 
 
 def _finish(result: Result, journal: Journal) -> None:
@@ -128,7 +159,7 @@ def _finish(result: Result, journal: Journal) -> None:
     journal.result(**ended)
 
 
-def _close(components: Mapping[str, Any], report: Report) -> None:
+def close_all(components: Mapping[str, Any], report: Report) -> None:
     """Components that were built here are closed here, each once; a failure to close hides nothing."""
     for name, component in components.items():
         close = getattr(component, "close", None)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -44,6 +45,17 @@ class Saving:
             raise
         self._written(phase)
 
+    def place(self, folder: str, state: RunState) -> Path:
+        """Where a part goes that is written elsewhere; ``fresh`` makes it there and ``arrived`` tells of it here."""
+        with self._lock:
+            return self._place(folder, state)
+
+    def arrived(self, phase: str, state: RunState) -> None:
+        """The phase's part lies in its place, whole."""
+        with self._lock:
+            self._state = state
+        self._written(phase)
+
     def lasting(self, sinks: Mapping[str, Any]) -> dict[str, Any]:
         """What a phase said of its sinks, with the folder's lasting name in place of the temporary one."""
         if self.final is None:
@@ -61,11 +73,11 @@ class Saving:
     def _fresh(self, folder: str, state: RunState) -> Path:
         with self._lock:
             self._state = state
-            self.temporary = self._root / f".{name_of(state.step)}.{os.getpid()}.new"
-            path = self.temporary / folder if self._several else self.temporary
-            shutil.rmtree(path, ignore_errors=True)
-            path.mkdir(parents=True)
-            return path
+            return fresh(self._place(folder, state))
+
+    def _place(self, folder: str, state: RunState) -> Path:
+        self.temporary = self._root / f".{name_of(state.step)}.{os.getpid()}.new"
+        return self.temporary / folder if self._several else self.temporary
 
     def _written(self, phase: str) -> None:
         with self._lock:
@@ -80,3 +92,27 @@ class Saving:
             return
         self.final = commit(self.temporary, self._root, self._state, self._keep)
         self._committed(self.final, self._state)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one phase saves: called, it gives the folder to write to."""
+
+    saving: Saving
+    phase: str
+    folder: str
+    state: RunState
+
+    def __call__(self) -> AbstractContextManager[Path]:
+        return self.saving.part(self.phase, self.folder, self.state)
+
+    def place(self) -> Path:
+        """Where the folder will be."""
+        return self.saving.place(self.folder, self.state)
+
+
+def fresh(path: Path) -> Path:
+    """Make an empty folder, whatever was there before."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path

@@ -6,7 +6,7 @@ Only the plan's ``after`` decides. There are no threads in here, so that the ord
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -115,6 +115,11 @@ def _parts_agree(one: Planned, other: Planned) -> bool:
     return apart and not one.moves.keys() & other.moves.keys()
 
 
+def _in_hand(task: Task, certain: Callable[[Task], bool]) -> bool:
+    here = all(other.started and other.section is task.section for other in task.waits)
+    return here and all(certain(one) for one in (task, *task.waits))
+
+
 class Schedule:
     """Opens sections as room comes free and knows which tasks are ready."""
 
@@ -134,9 +139,14 @@ class Schedule:
             opened.append(self._open(*following))
         return opened
 
-    def ready(self) -> list[Task]:
-        """Tasks that wait for nothing and were not started, in declared order."""
-        return [task for section in self.open for task in section.tasks if not task.started and not task.waits]
+    def ready(self, certain: Callable[[Task], bool] | None = None) -> list[Task]:
+        """Tasks that wait for nothing and were not started, in declared order.
+
+        Where ``certain`` is given, a task that it holds for may also wait for started ones of its section that it
+        holds for.
+        """
+        waiting = [task for section in self.open for task in section.tasks if not task.started]
+        return [task for task in waiting if not task.waits or (certain and _in_hand(task, certain))]
 
     def pending(self) -> list[Task]:
         """Every opened task that is not finished."""
