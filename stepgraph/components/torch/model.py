@@ -87,15 +87,30 @@ def _readable(tokenizer: Any, text: str, ids: list[int]) -> list[int]:
     return ids
 
 
-def _new(spec: ModelSpec, seed: int) -> Any:
+def build_config(spec: ModelSpec) -> Any:
+    """The model's configuration alone: no weights are made or read."""
+    return _pretrained(AutoConfig, _where(spec), spec) if spec.source else _new_config(spec)
+
+
+def outline(config: Any) -> Any:
+    """The model of a configuration with names and shapes, and no memory: what fits it can be known without it."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+def _new_config(spec: ModelSpec) -> Any:
     options = dict(spec.config)
     tokenizer = build_tokenizer(spec)
     special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
     options = {"vocab_size": len(tokenizer), **special, **options}
     try:
-        config = AutoConfig.for_model(options.pop("model_type"), **options)
+        return AutoConfig.for_model(options.pop("model_type"), **options)
     except ValueError as error:
         raise ConfigError(f"model.config: {str(error).splitlines()[0][:200]}") from error
+
+
+def _new(spec: ModelSpec, seed: int) -> Any:
+    config = _new_config(spec)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, spec.dtype))

@@ -16,33 +16,20 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
 
 import torch
 from torch import Tensor
 
+from stepgraph.components.torch.store import HostFile, Slot, lay_out, nbytes, size
 from stepgraph.errors import RunError, did_you_mean
 
 PLACES = ("device", "host", "none")
 LARGE = 64 << 20  # bytes: work on a resource of this size leaves so much behind that giving it back pays
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A parked tensor: what it was, and where its bytes are in the file."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
-    offset: int
 
 
 class Park:
@@ -57,7 +44,7 @@ class Park:
         self.resource, self.place, self.lost = resource, "device", False
         self._tensors, self._device, self._folder = tensors, device, folder
         self._slots: dict[str, Slot] = {}
-        self._host: _File | _Pinned | None = None
+        self._host: HostFile | _Pinned | None = None
         self._mapping: _Mapping | None = None
 
     def move(self, place: str) -> int:
@@ -72,7 +59,7 @@ class Park:
         moved = measured(self._device, lambda: self._go(place))
         self.place, self.lost = place, self.lost or place == "none"
         if leaves and self.nbytes >= LARGE:
-            _give_back(self._device)
+            give_back(self._device)
         return min(moved, self.nbytes)
 
     def filled(self) -> None:
@@ -83,7 +70,7 @@ class Park:
         """The size of the contents, wherever they are."""
         if self.place == "device":
             return sum(t.nbytes for t in self._tensors().values())
-        return sum(_nbytes(slot) for slot in self._slots.values())
+        return sum(nbytes(slot) for slot in self._slots.values())
 
     def parked(self, name: str) -> Tensor:
         """A copy of one tensor that is at ``host``, without bringing the rest back."""
@@ -104,16 +91,16 @@ class Park:
 
     def _leave(self, place: str) -> None:
         tensors = self._tensors()
-        self._slots = _lay_out(tensors)
+        self._slots = lay_out(tensors)
         self._host = self._written(tensors) if place == "host" else None
         strangers = not all(self._is_mapped(tensor) for tensor in tensors.values())
         for tensor in tensors.values():
             tensor.data = torch.empty(0, dtype=tensor.dtype)
         self._mapping = None
         if strangers:
-            _give_back(self._device)
+            give_back(self._device)
 
-    def _written(self, tensors: Mapping[str, Tensor]) -> _File | _Pinned:
+    def _written(self, tensors: Mapping[str, Tensor]) -> HostFile | _Pinned:
         try:
             host = self._new_host()
             for name, tensor in tensors.items():
@@ -131,8 +118,8 @@ class Park:
         self._host = None
 
     def _from_file(self) -> Callable[[Slot], Tensor]:
-        self._mapping = mapping = _Mapping(_size(self._slots.values()))
-        mapping.fill(self._host if isinstance(self._host, _File) else None)
+        self._mapping = mapping = _Mapping(size(self._slots.values()))
+        mapping.fill(self._host if isinstance(self._host, HostFile) else None)
         return mapping.window
 
     def _from_pinned(self, slot: Slot) -> Tensor:
@@ -143,8 +130,8 @@ class Park:
     def _is_mapped(self, tensor: Tensor) -> bool:
         return self._mapping is not None and self._mapping.holds(tensor)
 
-    def _new_host(self) -> _File | _Pinned:
-        return _File(self._folder) if self._device.type == "cpu" else _Pinned()
+    def _new_host(self) -> HostFile | _Pinned:
+        return HostFile(self._folder) if self._device.type == "cpu" else _Pinned()
 
 
 class _Mapping:
@@ -154,7 +141,7 @@ class _Mapping:
         self._memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._whole = torch.frombuffer(self._memory, dtype=torch.uint8)
 
-    def fill(self, host: _File | None) -> None:
+    def fill(self, host: HostFile | None) -> None:
         if host is None:
             self._whole.zero_()  # it is zero already, but only touching makes the system hand it out
         else:
@@ -170,35 +157,6 @@ class _Mapping:
     def holds(self, tensor: Tensor) -> bool:
         first = self._whole.data_ptr()
         return first <= tensor.data_ptr() < first + len(self._whole)
-
-
-class _File:
-    """Parked bytes in a file without a name."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (closed with the object)
-
-    def write(self, slot: Slot, tensor: Tensor) -> None:
-        view, place = memoryview(_raw(tensor.detach().contiguous())), slot.offset
-        while view:
-            written = os.pwrite(self._file.fileno(), view, place)
-            view, place = view[written:], place + written
-
-    def read(self, slot: Slot) -> Tensor:
-        tensor = torch.empty(slot.shape, dtype=slot.dtype)
-        self.read_into(memoryview(_raw(tensor)), slot.offset)
-        return tensor
-
-    def read_into(self, view: memoryview, place: int) -> None:
-        while view:
-            got = os.preadv(self._file.fileno(), [view], place)
-            if not got:
-                raise RunError("the file of a parked resource ends too early; was it cut short, or the disk full?")
-            view, place = view[got:], place + got
-
-    def extend(self, slots: Mapping[str, Slot]) -> None:
-        self._file.truncate(_size(slots.values()))
 
 
 class _Pinned:
@@ -231,7 +189,7 @@ def _used(device: torch.device) -> int:
     return anonymous_bytes() if device.type == "cpu" else torch.cuda.memory_reserved(device)
 
 
-def _give_back(device: torch.device) -> None:
+def give_back(device: torch.device) -> None:
     """Make the allocator return what it holds back. C libraries other than glibc have no such call, and need none."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -247,24 +205,3 @@ def anonymous_bytes() -> int:
         return 0
     found = ANONYMOUS.search(status)
     return int(found.group(1)) * 1024 if found else 0
-
-
-def _lay_out(tensors: Mapping[str, Tensor]) -> dict[str, Slot]:
-    slots, offset = {}, 0
-    for name, tensor in tensors.items():
-        slots[name] = Slot(tensor.shape, tensor.dtype, tensor.device, offset)
-        offset += -(-tensor.nbytes // 64) * 64 or 64  # aligned, and no two slots share an offset
-    return slots
-
-
-def _size(slots: Iterable[Slot]) -> int:
-    return max((slot.offset + _nbytes(slot) for slot in slots), default=0)
-
-
-def _nbytes(slot: Slot) -> int:
-    return slot.shape.numel() * slot.dtype.itemsize
-
-
-def _raw(tensor: Tensor) -> Any:
-    """The tensor's bytes, not a copy of them."""
-    return tensor.reshape(-1).view(torch.uint8).numpy()

@@ -7,20 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
-from stepgraph.components.torch.park import Park
 from stepgraph.errors import RunError, did_you_mean
+
+
+class Movable(Protocol):
+    """One resource that has a place. ``lost``: its contents were dropped; ``filled``: there are new ones."""
+
+    place: str
+    lost: bool
+
+    def move(self, place: str) -> int: ...
+
+    def filled(self) -> None: ...
 
 
 class Residency:
     """The parks of one component, by the name that the graph gives each resource."""
 
-    def __init__(self, owner: str, parks: Mapping[str, Park], places: Mapping[str, str] | None) -> None:
+    def __init__(self, owner: str, parks: Mapping[str, Movable], places: Mapping[str, str] | None) -> None:
         self._owner, self._parks = owner, dict(parks)
         for name, place in (places or {}).items():
             self[name].move(place)
 
-    def __getitem__(self, resource: str) -> Park:
+    def __getitem__(self, resource: str) -> Movable:
         if resource in self._parks:
             return self._parks[resource]
         known, hint = ", ".join(self._parks), did_you_mean(resource, self._parks)

@@ -1,0 +1,139 @@
+"""What every rollout engine does alike: read prompts, stamp answers, evaluate, and refuse what cannot go well.
+
+An engine of a stack adds how it samples and how it takes weights; what a user sees stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from time import perf_counter
+
+from stepgraph.components.torch.model import build_tokenizer, encode
+from stepgraph.components.torch.residency import Residency
+from stepgraph.components.torch.sampler import Answer
+from stepgraph.components.torch.spec import ModelSpec
+from stepgraph.data.check import answer_tokens
+from stepgraph.errors import ConfigError, RunError
+from stepgraph.runtime.contract import Context, Prompt, Rollout, Shared, Stream, Weights
+
+
+class RolloutEngine:
+    """Generates and evaluates. A subclass sets ``_places`` and gives ``_sample`` and ``_copy``."""
+
+    asks = ("data", "rewards")  # evaluate scores held-out prompts
+    _places: Residency
+
+    def __init__(
+        self,
+        shared: Shared,
+        *,
+        group: int,
+        temperature: float,
+        max_new_tokens: int | None,
+        weights: str,
+        kv: str,
+    ) -> None:
+        _check(group, temperature, max_new_tokens)
+        self._spec = ModelSpec.of(shared.model)
+        self._tokenizer, self._chat = build_tokenizer(self._spec), self._spec.chat
+        self._weights, self._kv_name = weights, kv
+        self._group, self._temperature = group, temperature
+        self._max_new = answer_tokens(shared.data) if max_new_tokens is None else max_new_tokens
+        self._version = -1
+        self._read = lru_cache(maxsize=1 << 14)(self._encode)
+        self._say = lru_cache(maxsize=1 << 14)(self._decode)
+
+    def generate(self, ctx: Context, prompts: Stream) -> dict[str, list[Rollout]]:
+        """Take a batch of prompts and sample ``group`` answers to each."""
+        self._must_be_ready("generate")
+        start = perf_counter()
+        rollouts = self._answer(prompts.take(), self._group, self._temperature, ctx.seed)
+        count = sum(len(r.tokens) for r in rollouts)
+        ctx.log(
+            **{
+                "rollout/length": count / max(1, len(rollouts)),
+                "perf/generate_tokens_per_s": count / (perf_counter() - start),
+            }
+        )
+        return {"rollouts": rollouts}
+
+    def evaluate(self, ctx: Context) -> dict[str, dict[str, float]]:
+        """Answer the held-out prompts greedily, and let the rewards component score them."""
+        self._must_be_ready("evaluate")
+        rollouts = self._answer(ctx.components["data"].eval_prompts(), 1, 0.0, ctx.seed)
+        if not rollouts:
+            raise RunError("engine.evaluate has no held-out prompts; set data.eval_size to 1 or more")
+        rewards = ctx.components["rewards"].score(ctx, rollouts)["rewards"]
+        mean = sum(rewards) / len(rewards)
+        ctx.log(**{"eval/reward": mean})
+        return {"scores": {"reward": mean, "version": self._version, "n": len(rewards)}}
+
+    def offload(self, ctx: Context, moves: Mapping[str, str]) -> dict[str, int]:
+        """Take resources off the device. Returns the bytes that were really freed, by resource."""
+        return self._move(moves)
+
+    def reload(self, ctx: Context, moves: Mapping[str, str]) -> dict[str, int]:
+        """Bring resources back. Returns the bytes that really came back, by resource."""
+        return self._move(moves)
+
+    def sync(self, ctx: Context, weights: Mapping[str, Weights]) -> None:
+        """Copy the policy's weights into this engine's own, and take on their version."""
+        for resource, source in weights.items():
+            self._places.must_be_on_device(resource, "sync")
+            self._must_be_weights(resource)
+            self._version = -1  # a copy that fails half-way leaves an engine that refuses to generate
+            self._copy(source)
+            self._places[resource].filled()
+            self._version = source.version
+
+    def version(self, resource: str) -> int:
+        """The version of the weights that the engine samples with; -1 before any sync."""
+        self._must_be_weights(resource)
+        return self._version
+
+    def _sample(self, prompts: Sequence[Prompt], group: int, temperature: float, seed: int) -> list[Answer]:
+        """``group`` answers a prompt, in the order of the prompts; temperature 0 takes the likeliest token."""
+        raise NotImplementedError
+
+    def _copy(self, source: Weights) -> None:
+        """Take the weights, all of them or with an error."""
+        raise NotImplementedError
+
+    def _move(self, moves: Mapping[str, str]) -> dict[str, int]:
+        moved = self._places.move(moves)
+        if self._places[self._weights].lost:
+            self._version = -1
+        return moved
+
+    def _must_be_weights(self, resource: str) -> None:
+        if self._places[resource] is not self._places[self._weights]:
+            raise RunError(f"'{resource}' holds no weights; the engine's weights are '{self._weights}'")
+
+    def _must_be_ready(self, call: str) -> None:
+        self._places.must_be_on_device(self._weights, call)
+        self._places.must_be_on_device(self._kv_name, call)
+        if self._version < 0:
+            raise RunError(f"engine.{call} before any sync: '{self._weights}' has no policy's weights; sync it first")
+
+    def _answer(self, prompts: Sequence[Prompt], group: int, temperature: float, seed: int) -> list[Rollout]:
+        answers = self._sample(prompts, group, temperature, seed)
+        asked = [prompt for prompt in prompts for _ in range(group)]
+        return [self._rollout(prompt, answer) for prompt, answer in zip(asked, answers, strict=True)]
+
+    def _rollout(self, prompt: Prompt, answer: Answer) -> Rollout:
+        ids, text, version = self._read(prompt.text), self._say(answer.tokens), self._version
+        return Rollout(prompt, ids, answer.tokens, answer.logprobs, text, version, group=prompt.index)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(encode(self._tokenizer, text, self._chat))
+
+    def _decode(self, tokens: tuple[int, ...]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+def _check(group: int, temperature: float, max_new_tokens: int | None) -> None:
+    if group < 1 or (max_new_tokens is not None and max_new_tokens < 1):
+        raise ConfigError("engine.group and engine.max_new_tokens must be 1 or more")
+    if not temperature > 0:
+        raise ConfigError(f"engine.temperature={temperature} samples the same answer again and again; set it above 0")
