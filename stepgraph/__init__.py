@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from stepgraph.compiler.compile import compile as compile
     from stepgraph.compiler.plan import Plan as Plan
     from stepgraph.ir.graph import Graph as Graph
+    from stepgraph.phases import phase as phase
     from stepgraph.runtime.run import run as run
 
 __version__ = "0.1.0"
@@ -19,9 +20,10 @@ _EXPORTS = {
     "Plan": "stepgraph.compiler.plan",
     "compile": "stepgraph.compiler.compile",
     "load": "stepgraph.api",
+    "phase": "stepgraph.phases",
     "run": "stepgraph.runtime.run",
 }
-__all__ = ["Graph", "Plan", "__version__", "compile", "load", "run"]
+__all__ = ["Graph", "Plan", "__version__", "compile", "load", "phase", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,10 @@ class ConfigError(StepgraphError):
     exit_code = 2
 
 
+class MissingTarget(ConfigError):
+    """What a target names is not here: the package is not installed, or the file not there. A plan may do without."""
+
+
 class GraphError(StepgraphError):
     """A graph or a plan is refused."""
 

@@ -15,6 +15,8 @@ from stepgraph.errors import ConfigError, GraphError, did_you_mean
 from stepgraph.ir.graph import Graph, Placement, Run
 from stepgraph.ir.phase import RUNTIME_TRIGGERS, Pairs, Phase, When
 from stepgraph.ir.resource import KINDS, PLACES, Resource
+from stepgraph.own import completed
+from stepgraph.phases import SLOTS
 
 NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 GRAPH_KEYS = ("name", "doc", "resources", "places", "keep", "start", "step", "end")
@@ -42,6 +44,7 @@ def parse(
     Raises ``GraphError`` for what is wrong in the graph or the placement, ``ConfigError`` for the run.
     """
     known_keys(graph, GRAPH_KEYS, "graph")
+    graph, said = completed(graph)
     name = str(graph.get("name") or "graph")
     places = parse_place_names(graph.get("places"))
     resources = parse_resources(mapping(graph.get("resources"), "graph.resources"), places)
@@ -66,6 +69,8 @@ def parse(
         max_staleness=whole_number(max_staleness, "max_staleness", none=True, error=ConfigError),
         source=source,
         unused=unused(place, resources),
+        notes=tuple(said.notes),
+        missing=tuple(said.missing),
     )
     for title, phases in (("start", start), ("step", step), ("end", end)):
         for phase in phases:
@@ -433,6 +438,7 @@ def check_phase(phase: Phase, title: str, graph: Graph) -> None:
     where = f"{title}.{phase.name}"
     if phase.enabled and not phase.use:
         raise GraphError(f"{where} says nothing to run: give it use: component.method, or a target of your own")
+    check_hooks(phase, where)
     check_contents(phase, where, graph)
     parse_places(dict(phase.needs), f"{where}.needs", graph.places, graph.resources, bang=True)
     parse_places(dict(phase.moves), f"{where}.moves", graph.places, graph.resources, bang=False)
@@ -455,6 +461,15 @@ def needs_contents(name: str, where: str, graph: Graph) -> None:
     needs_placed(name, f"{where}.copies", graph.resources)
     if not graph.resources[name].carried:
         raise GraphError(f"{where}.copies: '{name}' is scratch, whose contents never matter: copy weights or state")
+
+
+def check_hooks(phase: Phase, where: str) -> None:
+    """Refuse a slot that the method has not. What other methods have, only their components know."""
+    slots = SLOTS.get(phase.use.partition(".")[2], ()) if phase.component else ()
+    for slot in phase.hooks if slots else ():
+        if slot not in slots:
+            hint = did_you_mean(slot, slots)
+            raise GraphError(f"{where}.hooks: {phase.use} has no slot '{slot}'{hint} (slots: {', '.join(slots)})")
 
 
 def check_contents(phase: Phase, where: str, graph: Graph) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "stepgraph"
 LAYERS = (
-    {"errors", "paths"},
+    {"errors", "paths", "phases", "source", "registry", "own"},
     {"ir"},
     {"spec", "api"},
     {"compiler"},
-    {"runtime"},
+    {"runtime", "hooks", "styles", "testing"},
     {"views"},
     {"components", "algorithms", "data", "adapters"},
     {"cli", "__init__", "__main__"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepgraph.cli.inputs import plan_of
+from stepgraph.cli.inputs import graph_of, plan_of, refuse_missing_targets
 from stepgraph.cli.job import Job
 from stepgraph.cli.targets import TARGET, importable
 from stepgraph.compiler.plan import Plan
@@ -24,6 +24,7 @@ def check(job: Job) -> int:
 
 
 def _findings(job: Job) -> Iterator[tuple[str, str]]:
+    refuse_missing_targets(graph_of(job))
     plan = plan_of(job)
     yield "graph", f"{plan.graph.name}: {len(plan.graph.step)} phases, {len(plan.graph.resources)} resources"
     yield "placement", _placement(job, plan)

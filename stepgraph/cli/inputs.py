@@ -8,7 +8,7 @@ from typing import Any
 from stepgraph.cli.job import Job
 from stepgraph.compiler.compile import compile as compile_graph
 from stepgraph.compiler.plan import Plan
-from stepgraph.errors import GraphError
+from stepgraph.errors import ConfigError, GraphError
 from stepgraph.ir.graph import Graph
 from stepgraph.paths import graph_file, shown
 from stepgraph.spec import parse
@@ -42,6 +42,12 @@ def warn_of(plan: Plan, job: Job) -> None:
         if job.config.strict:
             raise GraphError(f"{warning} (strict=true makes this warning an error)")
         print(f"stepgraph: warning: {warning}", file=sys.stderr)
+
+
+def refuse_missing_targets(graph: Graph) -> None:
+    """A plan may be made without a function that is not here; a run may not be started."""
+    for missing in graph.missing:
+        raise ConfigError(missing)
 
 
 def run_length(job: Job) -> dict[str, Any]:

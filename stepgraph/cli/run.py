@@ -11,13 +11,13 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from stepgraph.cli.inputs import compiled, graph_of, warn_of
+from stepgraph.cli.inputs import compiled, graph_of, refuse_missing_targets, warn_of
 from stepgraph.cli.job import Job
 from stepgraph.cli.targets import TARGET, refuse_missing_packages
 from stepgraph.compiler.plan import Plan
 from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.ir.graph import Graph
-from stepgraph.runtime.bind import resolve
+from stepgraph.registry import resolve
 from stepgraph.runtime.build import wanted
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.rundir import prepare_run_dir
@@ -29,6 +29,7 @@ def run(job: Job) -> int:
     """Run the plan; the exit code is the result's."""
     resume = _resumes(job)
     graph, folder = graph_of(job), _folder(job)
+    refuse_missing_targets(graph)
     first = _first(folder, job, resume)
     plan = compiled(graph, job, first=first)
     warn_of(plan, job)

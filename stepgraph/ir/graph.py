@@ -56,3 +56,5 @@ class Graph:
     max_staleness: int | None = None
     source: str = ""
     unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepgraph.errors import ConfigError, did_you_mean
-from stepgraph.runtime.bind import resolve
+from stepgraph.registry import resolve
 from stepgraph.runtime.contract import Shared
 from stepgraph.runtime.plans import RunnablePlan, kept, named, owner
 

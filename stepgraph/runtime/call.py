@@ -6,18 +6,19 @@ in the ``Outcome``.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stepgraph.errors import RunError, did_you_mean
 from stepgraph.ir.graph import Graph
 from stepgraph.ir.plan import Planned
-from stepgraph.runtime.bind import Bound
+from stepgraph.runtime.bind import Bound, arguments, undeclared, visible
 from stepgraph.runtime.context import RunContext
 from stepgraph.runtime.contract import Rollout, Stream, Weights
 from stepgraph.runtime.mirror import stamped, version_of
@@ -134,21 +135,20 @@ class Caller:
         return returned
 
     def _body(self, call: Call, attempt: int) -> Any:
-        context = RunContext(**{**_fields(call.context), "attempt": attempt})
-        options = dict(call.head.phase.options)
-        if call.head.kind == "handoff":
-            parts = [part for part in (call.moves, self._weights(call)) if part]
-            first = [context] if call.bound.takes_context(("moves", "weights")) else []
-            return call.bound.body(*first, *parts, **options)
-        first = [context] if call.bound.takes_context(call.contents) else []
-        return call.bound.body(*first, **call.contents, **self._parts_of_work(call), **options)
-
-    def _parts_of_work(self, call: Call) -> dict[str, Any]:
-        """Work that also moves or copies knows how; it is told what remains where it asks for it."""
-        if not (call.moves or call.copies):
-            return {}
+        context = RunContext(**{**_fields(call.context), "attempt": attempt, "versions": dict(call.versions)})
+        if not call.bound.component:
+            context = replace(context, components=Declared(self._graph, call.head, self._components))
         parts = {"moves": call.moves, "weights": self._weights(call)}
-        return {name: part for name, part in parts.items() if name in inspect.signature(call.bound.body).parameters}
+        parts = {name: part for name, part in parts.items() if part}
+        positional, given = arguments(
+            call.head,
+            call.bound,
+            context=context,
+            contents=call.contents,
+            parts=parts,
+            components=self._components,
+        )
+        return finished(call.bound.body(*positional, **given))
 
     def _weights(self, call: Call) -> dict[str, Weights]:
         return {target: self._source(call, source) for target, source in call.copies.items()}
@@ -182,6 +182,36 @@ class Caller:
             if freed < HONEST * resource.size:
                 declared = f"its declared size is {resource.size:.3g} GiB"
                 yield f"{call.task.name}: freed {freed:.3g} GiB of {name}, but {declared}"
+
+
+class Declared(Mapping[str, Any]):
+    """The components as a function sees them: those of which its phase declares something, and those that hold nothing.
+
+    What the compiler does not know of, it cannot order, so anything else is refused.
+    """
+
+    def __init__(self, graph: Graph, planned: Planned, components: Mapping[str, Any]) -> None:
+        self._graph, self._planned, self._components = graph, planned, components
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._components and not visible(self._graph, self._planned, name):
+            raise RunError(f"{self._planned.name}: took {undeclared(self._graph, name)}")
+        return self._components[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._components if visible(self._graph, self._planned, name))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def finished(given: Any) -> Any:
+    """What a body gave, awaited where it is a coroutine."""
+    return asyncio.run(_awaited(given)) if inspect.isawaitable(given) else given
+
+
+async def _awaited(given: Awaitable[Any]) -> Any:
+    return await given
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The runtime's ``Context``. ``hooks`` are the phase's, resolved; ``attempt`` counts from 0."""
+    """The runtime's ``Context``. ``hooks`` are the phase's, resolved; ``attempt`` counts from 0; ``versions`` are those
+    of weights and state when the phase begins.
+    """
 
     step: int | None
     phase: str
@@ -23,6 +26,12 @@ class RunContext:
     saver: Callable[[], AbstractContextManager[Path]]
     hooks: Mapping[str, Any] = field(default_factory=dict)
     attempt: int = 0
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rng(self) -> Random:
+        """A generator of random numbers that starts from the seed, anew each time it is asked for."""
+        return Random(self.seed)
 
     def log(self, **metrics: float) -> None:
         """Add numbers to the metrics of the step."""

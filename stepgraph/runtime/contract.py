@@ -26,7 +26,8 @@ class Prompt:
 class Rollout:
     """One sampled answer: token ids, and the natural-log probability of each under the policy that sampled it.
 
-    ``version`` is the policy version that made it; rollouts with one ``group`` answer the same prompt.
+    ``version`` is the policy version that made it; rollouts with one ``group`` answer the same prompt. ``reward`` is
+    there where it was scored as it was made; ``mask``, one entry a token, is 0 where the policy did not say it.
     """
 
     prompt: Prompt
@@ -36,6 +37,8 @@ class Rollout:
     text: str
     version: int
     group: int
+    reward: float | None = None
+    mask: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ def test_a_graph_key_needs_no_plus(stepgraph: Run) -> None:
 
 
 def test_a_phase_can_be_added_and_taken_out(stepgraph: Run) -> None:
+    Path("audit.py").write_text("def audit(rollouts):\n    return {'report': len(rollouts)}\n")
     added = "graph.step.audit={use: ./audit.py:audit, reads: [rollouts], writes: [report]}"
     done = stepgraph("plan", "run.steps=20", added, "~graph.step.save", "~graph.start.eval", "format=json")
     assert done.err == ""

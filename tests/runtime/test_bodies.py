@@ -11,7 +11,8 @@ import pytest
 
 from stepgraph.errors import ConfigError
 from stepgraph.ir.resource import Resource
-from stepgraph.runtime.bind import bind, resolve
+from stepgraph.registry import resolve
+from stepgraph.runtime.bind import bind
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.run import run
 
@@ -347,7 +348,7 @@ def test_a_stream_that_nobody_has_is_refused() -> None:
 def test_a_dotted_path_is_imported(use: str) -> None:
     import os
 
-    assert bind(hand_plan((phase("a", use),)), {}).bodies[use].body is os.path.basename
+    assert bind(hand_plan((phase("a", use, options={"p": "x"}),)), {}).bodies[use].body is os.path.basename
 
 
 def test_a_function_in_a_file_gets_what_it_declares_and_the_context_where_it_asks(tmp_path: Path) -> None:
