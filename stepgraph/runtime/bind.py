@@ -85,13 +85,15 @@ def bind_one(phase: str, use: str, components: Mapping[str, Any]) -> Bound:
 
 def bind_function(phase: str, use: str) -> Bound:
     """Resolve a target that is no component's method."""
-    body = resolve(use, phase)
+    return function_bound(phase, use, resolve(use, phase))
+
+
+def function_bound(phase: str, use: str, body: Any) -> Bound:
+    """Take a function for a body, or say why it cannot be one."""
     if not callable(body):
         raise ConfigError(f"{phase}: {use} is not callable but a {type(body).__name__}")
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise ConfigError(
-            f"{phase}: {use} is a generator: a body returns {{name: contents}} once, so take its yield out"
-        )
+        raise ConfigError(f"{phase}: {use} is a generator: a body returns {{name: contents}} once; take its yield out")
     return _bound(use, body)
 
 
