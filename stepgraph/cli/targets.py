@@ -58,7 +58,14 @@ def _refuse_missing_extra(name: str, target: str) -> None:
     extra = target.removeprefix(OURS).partition(".")[0]
     missing = [package for package in required(extra) if util.find_spec(package.replace("-", "_")) is None]
     if missing:
-        raise ConfigError(f"{name} needs {', '.join(missing)}: pip install 'stepgraph[{extra}]'")
+        others = "".join(f", or 'stepgraph[{one}]' without a GPU" for one in on_cpu(extra))
+        raise ConfigError(f"{name} needs {', '.join(missing)}: pip install 'stepgraph[{extra}]'{others}")
+
+
+def on_cpu(extra: str) -> list[str]:
+    """The extra of ours that brings the same packages for a machine without a GPU, where there is one."""
+    found = metadata.metadata("stepgraph").get_all("Provides-Extra") or []
+    return [one for one in found if one == f"{extra}-cpu"]
 
 
 def required(extra: str) -> list[str]:

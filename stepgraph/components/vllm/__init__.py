@@ -1,0 +1,15 @@
+"""A rollout engine on vLLM. Naming it imports vLLM; importing this package does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["VllmEngine"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from stepgraph.components.vllm.engine import VllmEngine
+
+    return VllmEngine
