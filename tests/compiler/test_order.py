@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,8 +68,10 @@ def test_a_component_does_one_thing_at_a_time() -> None:
     assert after(made) == {"a": ["c@previous"], "b": ["b@previous"], "c": ["a"]}
 
 
-@pytest.mark.parametrize("use", ["pkg.mod.name", "pkg.mod:name", "./file.py:name"])
-def test_what_is_no_component_waits_for_nobody(use: str) -> None:
+@pytest.mark.parametrize("use", ["json.decoder.scanstring", "json.decoder:scanstring", "./audit.py:look"])
+def test_what_is_no_component_waits_for_nobody(use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "audit.py").write_text("def look(ctx): ...\n")
     assert after(plan({"a": {"use": use}, "b": {"use": use}})) == {"a": [], "b": []}
 
 
@@ -143,7 +146,7 @@ def test_a_layer_is_one_more_than_the_deepest_wait_in_the_step() -> None:
 
 def test_who_changes_contents_waits_for_every_earlier_run_that_reads_them() -> None:
     """Directly, or through the next run of the same phase."""
-    step = {"r": {"use": "pkg.mod.name", "reads": ["a"]}, "u": {"updates": ["a"], "when": {"steps": [2]}}}
+    step = {"r": {"use": "json.decoder.scanstring", "reads": ["a"]}, "u": {"updates": ["a"], "when": {"steps": [2]}}}
     assert "r@previous" in after(plan(step, BOTH, steps=3), 1)["r"]
 
 

@@ -54,13 +54,8 @@ def test_a_part_that_is_dropped_leaves_the_thing_where_it_was() -> None:
 
 
 def test_a_copy_of_contents_that_are_there_goes() -> None:
-    step = {
-        "one": {"copies": {"b": "a"}},
-        "use": {"reads": ["b"]},
-        "two": {"copies": {"b": "a"}},
-        "see": {"reads": ["b"]},
-    }
-    assert left(step) == ["0 one b<a", "0 use", "0 see"]
+    sync, read = {"copies": {"b": "a"}}, {"reads": ["b"]}
+    assert left({"one": sync, "use": read, "two": sync, "see": read}) == ["0 one b<a", "0 use", "0 see"]
 
 
 def test_a_copy_after_its_source_was_changed_stays() -> None:
