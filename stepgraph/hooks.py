@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from stepgraph.errors import ConfigError, RunError, did_you_mean
@@ -73,7 +74,7 @@ def _has(*words: str) -> Callable[[list[str]], bool]:
 
 
 def _as_it_is(function: Callable[..., Any], who: str, settings: Mapping[str, Any]) -> Callable[..., Any]:
-    return lambda *positional, **named: function(*positional, **named, **settings)
+    return partial(function, **settings) if settings else function
 
 
 STYLES: Mapping[str, tuple[Style, ...]] = {

@@ -37,17 +37,19 @@ def advantages(rewards: Sequence[float], groups: Sequence[int]) -> Tensor:
     return torch.where(std > EQUAL, centred / std.clamp(min=EQUAL), 0.0).float()
 
 
-def clipped_loss(new: Tensor, old: Tensor, advantage: Tensor, mask: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+def clipped_loss(
+    new: Tensor, old: Tensor, advantage: Tensor, mask: Tensor, *, clip: float, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The clipped surrogate and the share of tokens it holds back: [N, T] x [N, T] x [N] x [N, T] -> [N], [N].
 
     Schulman et al. 2017, "Proximal policy optimization" (arXiv:1707.06347), equation 7, with the ratio of the policy
     in training to the one that sampled. The mean over an answer's tokens comes first (equation 3 of DeepSeekMath), so
-    that a long answer weighs no more than a short one.
+    that a long answer weighs no more than a short one. ``weights`` [N, T] correct for a sampler that is not the policy.
     """
     ratio = (new - old).exp()
     gain = torch.minimum(ratio * advantage[:, None], ratio.clamp(1 - clip, 1 + clip) * advantage[:, None])
     held = (gain < ratio * advantage[:, None]).float()
-    return -token_mean(gain, mask), token_mean(held, mask)
+    return -token_mean(gain if weights is None else gain * weights, mask), token_mean(held, mask)
 
 
 def k3(new: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
@@ -61,10 +63,18 @@ def k3(new: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
 
 
 def loss(
-    new: Tensor, old: Tensor, advantage: Tensor, mask: Tensor, *, clip: float, kl: float, reference: Tensor | None
+    new: Tensor,
+    old: Tensor,
+    advantage: Tensor,
+    mask: Tensor,
+    *,
+    clip: float,
+    kl: float,
+    reference: Tensor | None,
+    weights: Tensor | None = None,
 ) -> Loss:
     """The mean over answers of the clipped surrogate plus ``kl`` times the distance from the reference."""
-    surrogate, held = clipped_loss(new, old, advantage, mask, clip)
+    surrogate, held = clipped_loss(new, old, advantage, mask, clip=clip, weights=weights)
     distance = torch.zeros_like(surrogate) if reference is None else k3(new, reference, mask)
     return Loss((surrogate + kl * distance).mean(), distance.mean().detach(), held.mean().detach())
 

@@ -73,8 +73,8 @@ class Rewards:
         self._score = build_task(shared.data, shared.seed).score if scorer is None else find_scorer(scorer)
 
     def score(self, ctx: Context, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-        """One reward a rollout, in the same order."""
-        return {"rewards": [self._one(rollout) for rollout in rollouts]}
+        """One reward a rollout, in the same order; one that was scored as it was made keeps what it got."""
+        return {"rewards": [self._one(one) if one.reward is None else one.reward for one in rollouts]}
 
     def _one(self, rollout: Rollout) -> float:
         try:

@@ -38,9 +38,10 @@ def collate(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Batc
     prompts = left([r.prompt_tokens for r in rollouts], pad)
     answers, old = right([r.tokens for r in rollouts], pad), right([r.logprobs for r in rollouts], 0.0)
     answered = right([[1.0] * len(r.tokens) for r in rollouts], 0.0)
+    mask = right([r.mask or [1] * len(r.tokens) for r in rollouts], 0).float()
     attention = torch.cat([lengths([r.prompt_tokens for r in rollouts]), answered[:, :-1].long()], dim=1)
     padded = not bool(attention.all())
-    tensors = (torch.cat([prompts, answers[:, :-1]], dim=1), attention, positions(attention), answers, old, answered)
+    tensors = (torch.cat([prompts, answers[:, :-1]], dim=1), attention, positions(attention), answers, old, mask)
     ids, attention, places, answers, old, mask = (tensor.to(device) for tensor in tensors)
     return Batch(ids, attention if padded else None, places if padded else None, answers, old, mask)
 

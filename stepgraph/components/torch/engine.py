@@ -62,6 +62,10 @@ class TorchEngine(RolloutEngine):
         how = Sampling(group, self._max_new, temperature, eos, pad, seed % (1 << 63))
         return sample(self._model, self._kv, tokens, how)
 
+    def _complete(self, ids: Sequence[int], most: int, temperature: float, seed: int) -> Answer:
+        pad, eos = self._tokenizer.pad_token_id, self._tokenizer.eos_token_id
+        return sample(self._model, self._kv, [ids], Sampling(1, most, temperature, eos, pad, seed % (1 << 63)))[0]
+
     @torch.no_grad()
     def _copy(self, source: Weights) -> None:
         offered = {}

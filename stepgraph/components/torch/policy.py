@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from stepgraph.algorithms import grpo
+from stepgraph.components.torch import objective
 from stepgraph.components.torch.batch import Batch, answer_logprobs, collate
 from stepgraph.components.torch.model import build_model, build_tokenizer, pick_device
 from stepgraph.components.torch.residency import Residency
 from stepgraph.components.torch.spec import ModelSpec
 from stepgraph.components.torch.threads import set_threads
 from stepgraph.errors import ConfigError, RunError
+from stepgraph.hooks import hooks_of, slots
 from stepgraph.runtime.contract import Context, Rollout, Shared, Weights
 
 
@@ -51,13 +53,18 @@ class PolicyTrainer:
         self._model, self._tokenizer = self._first_model(), build_tokenizer(self._spec)
         self._reference = self._first_model().requires_grad_(False) if settings.kl else None
         self._version, self._policy = 0, policy
+        self._hooks: Mapping[str, Any] = {}
 
+    @slots("loss", "advantage", "correction")
     def train(self, ctx: Context, rollouts: Sequence[Rollout], rewards: Sequence[float]) -> dict[str, Any]:
         """One update of the policy: ``epochs`` passes over the rollouts, one optimizer step a pass."""
         self._must_be_ready("train")
-        _must_be_groups(rollouts, rewards)
+        self._hooks = hooks_of(ctx)
+        _must_be_scored(rollouts, rewards)
+        if "advantage" not in self._hooks:
+            _must_be_groups(rollouts)
         start = perf_counter()
-        advantage = grpo.advantages(rewards, [r.group for r in rollouts])
+        advantage = objective.advantages(self._hooks, rewards, [r.group for r in rollouts])
         rows = self._telling(advantage)
         seen = [self._pass(rollouts, advantage, rows) for _ in range(self._set.epochs)]
         ctx.log(**self._told(rollouts, rewards, seen, perf_counter() - start))
@@ -108,7 +115,8 @@ class PolicyTrainer:
 
     def _telling(self, advantage: Tensor) -> list[int]:
         """The rollouts that have a gradient: without a reference, an answer as good as its siblings has none."""
-        rows = range(len(advantage)) if self._reference is not None else advantage.nonzero()[:, 0].tolist()
+        all_tell = self._reference is not None or "loss" in self._hooks
+        rows = range(len(advantage)) if all_tell else advantage.nonzero()[:, 0].tolist()
         return list(rows) or [0]  # one row, so that the optimizer steps (on zeros) all the same
 
     def _parts(self, rows: Sequence[int]) -> list[Sequence[int]]:
@@ -125,7 +133,7 @@ class PolicyTrainer:
             "kl": self._set.kl,
             "reference": self._reference_logprobs(batch),
         }
-        found = grpo.loss(new, batch.old, advantage[list(part)].to(self._device), batch.mask, **terms)
+        found = objective.loss(self._hooks, new, batch, advantage[list(part)].to(self._device), terms)
         share = len(batch.ids) / len(rollouts)
         gap = grpo.token_mean((new.detach() - batch.old).abs(), batch.mask).mean()
         values = {
@@ -152,13 +160,16 @@ class PolicyTrainer:
         }
 
 
-def _must_be_groups(rollouts: Sequence[Rollout], rewards: Sequence[float]) -> None:
+def _must_be_scored(rollouts: Sequence[Rollout], rewards: Sequence[float]) -> None:
     if not rollouts or len(rollouts) != len(rewards):
         raise RunError(
             f"trainer.train got {len(rollouts)} rollouts and {len(rewards)} rewards; it needs as many of each"
         )
     if not all(map(isfinite, rewards)):
         raise RunError("trainer.train got a reward that is not finite; mend the scorer")
+
+
+def _must_be_groups(rollouts: Sequence[Rollout]) -> None:
     if len({r.group for r in rollouts}) == len(rollouts):
         raise RunError(
             "trainer.train got one answer a prompt, and GRPO compares answers; set engine.group to 2 or more"

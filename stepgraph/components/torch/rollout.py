@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 from time import perf_counter
+from typing import Any
 
 from stepgraph.components.torch.model import build_tokenizer, encode
 from stepgraph.components.torch.residency import Residency
@@ -15,7 +17,11 @@ from stepgraph.components.torch.sampler import Answer
 from stepgraph.components.torch.spec import ModelSpec
 from stepgraph.data.check import answer_tokens
 from stepgraph.errors import ConfigError, RunError
+from stepgraph.hooks import gather, hooks_of, slots
 from stepgraph.runtime.contract import Context, Prompt, Rollout, Shared, Stream, Weights
+from stepgraph.styles import Making
+
+APART = 1 << 20  # between the seeds of two batches of one step, so that no two calls draw the same numbers
 
 
 class RolloutEngine:
@@ -44,16 +50,22 @@ class RolloutEngine:
         self._read = lru_cache(maxsize=1 << 14)(self._encode)
         self._say = lru_cache(maxsize=1 << 14)(self._decode)
 
+    @slots("rollout", "reward", "filter")
     def generate(self, ctx: Context, prompts: Stream) -> dict[str, list[Rollout]]:
         """Take a batch of prompts and sample ``group`` answers to each."""
         self._must_be_ready("generate")
-        start = perf_counter()
-        rollouts = self._answer(prompts.take(), self._group, self._temperature, ctx.seed)
-        count = sum(len(r.tokens) for r in rollouts)
+        start, hooks = perf_counter(), hooks_of(ctx)
+        rollouts = gather(
+            hooks,
+            prompts,
+            lambda asked, attempt: self._made(hooks.get("rollout"), asked, ctx.seed + attempt * APART),
+            lambda made: ctx.components["rewards"].score(ctx, made)["rewards"],
+        )
+        total = sum(len(r.tokens) for r in rollouts)
         ctx.log(
             **{
-                "rollout/length": count / max(1, len(rollouts)),
-                "perf/generate_tokens_per_s": count / (perf_counter() - start),
+                "rollout/length": total / max(1, len(rollouts)),
+                "perf/generate_tokens_per_s": total / (perf_counter() - start),
             }
         )
         return {"rollouts": rollouts}
@@ -96,6 +108,10 @@ class RolloutEngine:
         """``group`` answers a prompt, in the order of the prompts; temperature 0 takes the likeliest token."""
         raise NotImplementedError
 
+    def _complete(self, ids: Sequence[int], most: int, temperature: float, seed: int) -> Answer:
+        """Continue token ids once, by at most so many more."""
+        raise RunError(f"{type(self).__name__} cannot continue a text, which the hook of 'rollout' asks of it")
+
     def _copy(self, source: Weights) -> None:
         """Take the weights, all of them or with an error."""
         raise NotImplementedError
@@ -115,6 +131,31 @@ class RolloutEngine:
         self._places.must_be_on_device(self._kv_name, call)
         if self._version < 0:
             raise RunError(f"engine.{call} before any sync: '{self._weights}' has no policy's weights; sync it first")
+
+    def _made(self, roll: Any, prompts: Sequence[Prompt], seed: int) -> list[Rollout]:
+        """The answers to a batch, by the hook where there is one. Each call that it makes draws numbers of its own."""
+        if roll is None:
+            return self._answer(prompts, self._group, self._temperature, seed)
+        seeds = count(seed)
+        params = {"temperature": self._temperature, "max_new_tokens": self._max_new}
+        making = Making(
+            prompts,
+            sample=lambda some: self._answer(some, self._group, self._temperature, next(seeds)),
+            complete=lambda asked, given: self._continued(asked, {**params, **given}, next(seeds)),
+            tokenizer=self._tokenizer,
+            group=self._group,
+            version=self._version,
+            sampling_params=params,
+        )
+        made: list[Rollout] = roll(making)
+        return made
+
+    def _continued(self, asked: str | Sequence[int], params: Mapping[str, Any], seed: int) -> Rollout:
+        """One continuation of a text as it is, without a chat template, or of token ids."""
+        ids = tuple(encode(self._tokenizer, asked, chat=False) if isinstance(asked, str) else asked)
+        answer = self._complete(ids, params["max_new_tokens"], params["temperature"], seed)
+        text = self._say(answer.tokens)
+        return Rollout(Prompt("", "", 0), ids, answer.tokens, answer.logprobs, text, self._version, group=0)
 
     def _answer(self, prompts: Sequence[Prompt], group: int, temperature: float, seed: int) -> list[Rollout]:
         answers = self._sample(prompts, group, temperature, seed)
