@@ -135,6 +135,11 @@ def test_a_handoff_that_only_the_run_can_fire_leaves_the_sweeps_answer() -> None
     assert phases(made) == ["m2", "use", "m3", "see", "maybe"]
 
 
+def test_a_handoff_that_only_the_run_can_fire_and_that_is_pruned_is_in_nobodys_way() -> None:
+    made = plan({**AWAY, "maybe": {"moves": {"a": "host"}, "when": {"file": "go"}}}, ONE, places=["disk"])
+    assert brief(made.calls()) == ["0 m1 a>host", "0 use", "0 see"]
+
+
 # ---- against every subset ------------------------------------------------------------------------------------------
 
 PLACES = ("device", "host", "disk")

@@ -49,7 +49,7 @@ def test_contents_that_it_may_have_copied_are_not_taken_for_the_same() -> None:
     step = {
         "sync": {"copies": {"b": "a"}},
         "use": {"reads": ["b"]},
-        "maybe": {"copies": {"b": "c"}, **GO},
+        "maybe": {"reads": ["a"], "copies": {"b": "c"}, **GO},
         "again": {"copies": {"b": "c"}},
         "see": {"reads": ["b"]},
     }
