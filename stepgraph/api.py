@@ -55,7 +55,37 @@ def read_graph(graph: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], s
                 f"there is no graph '{graph}'{did_you_mean(str(graph), known)} (known: {', '.join(known)})"
             )
         path = found
-    return copied(read_yaml(path)), shown(path.resolve())
+    return extended(copied(read_yaml(path)), path.resolve()), shown(path.resolve())
+
+
+def extended(content: dict[str, Any], path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A graph with what it ``extends``: its own words go over those, and ``null`` takes a phase of the step out.
+
+    A graph that extends its own name means the one that it shadows.
+    """
+    if "defaults" in content:
+        raise ConfigError(f"{shown(path)} has a defaults list, which only the command line reads: write extends: NAME")
+    name = content.pop("extends", None)
+    if name is None:
+        return content
+    found = graph_file(str(name), under=path)
+    if found is None:
+        hint = did_you_mean(str(name), names("graphs")) or f" (known: {', '.join(names('graphs'))})"
+        raise ConfigError(f"{shown(path)} extends '{name}', and there is no such graph{hint}")
+    if found in (path, *below):
+        circle = " -> ".join(one.stem for one in (*below, path, found))
+        raise ConfigError(f"{shown(path)} extends itself: {circle}")
+    return over(extended(copied(read_yaml(found)), found, (*below, path)), content)
+
+
+def over(base: dict[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """One graph's words over another's."""
+    found = merged(base, content)
+    step, given = base.get("step") or {}, content.get("step") or {}
+    gone = {name for name, spec in given.items() if spec is None and name in step}
+    if gone:
+        found["step"] = {name: spec for name, spec in found["step"].items() if name not in gone}
+    return found
 
 
 def names(folder: str) -> list[str]:

@@ -32,10 +32,12 @@ def folders(name: str) -> list[Path]:
     return [folder / name for folder in projects() if (folder / name).is_dir()]
 
 
-def graph_file(name: str) -> Path | None:
-    """The YAML file of the graph called ``name``."""
-    candidates = (folder / f"{name}.yaml" for folder in folders("graphs"))
-    return next((path for path in candidates if path.is_file()), None)
+def graph_file(name: str, under: Path | None = None) -> Path | None:
+    """The YAML file of the graph called ``name``; with ``under``, the one that this file shadows."""
+    found = [path for folder in folders("graphs") if (path := folder / f"{name}.yaml").is_file()]
+    if under in found:
+        found = found[found.index(under) + 1 :]
+    return found[0] if found else None
 
 
 def shown(path: Path) -> str:

@@ -28,7 +28,7 @@ GROUPS = ("graph", "placement", "engine", "trainer", "rewards", "data", "model",
 """The groups that a configuration has one choice of."""
 SIDE = "--"
 """Stands before each side of a comparison."""
-OPEN = ("graph.", "placement.")
+OPEN = ("graph.", "placement.", "components.")
 """Sections whose keys the graph's own check knows, so that Hydra need not."""
 
 

@@ -49,9 +49,10 @@ COMMANDS = {
     "show": Command(
         "draws it: -o FILE.html, .svg, .mmd, .dot or .json; starts nothing",
         "stepgraph.cli.show:show",
-        names="[RUN_DIR]",
+        names="[RUN_DIR | plugins]",
         details="step=K shows the step K. With a run directory: what was planned there, and what was measured.\n"
-        "show -o FILE.html [COMMON] -- A -- B: two plans in one layout",
+        "show -o FILE.html [COMMON] -- A -- B: two plans in one layout\n"
+        "show plugins: what other packages offer, with versions and import errors",
         options=(("-o", "FILE"),),
         sides=True,
     ),
@@ -70,6 +71,12 @@ COMMANDS = {
         sides=True,
         details="diff graph=grpo -- placement=colocated -- placement=split   diff -- step=8 -- step=9\n"
         "diff -- RUN_DIR -- RUN_DIR   --exit-code: 4 where something differs",
+    ),
+    "new": Command(
+        "writes a phase of your own: its function, its YAML, its test",
+        "stepgraph.cli.new:new",
+        names="phase NAME",
+        leaves_files=True,
     ),
     "check": Command(
         "check graph, placement, run, data and components; starts nothing",

@@ -5,7 +5,9 @@ Both plug-ins are registered in this process only: an installed stepgraph change
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
@@ -15,9 +17,11 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
+from stepgraph.api import extended
 from stepgraph.paths import folders, home
 
 GROUP = "graph"
+EXTENDS = "extends"
 LISTS = ("start", "end")
 
 
@@ -34,8 +38,13 @@ class GraphSource(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         found = self.files.load_config(_inside(config_path))
-        if isinstance(found.config, DictConfig):
-            _fill_empty_entries(found.config)
+        if not isinstance(found.config, DictConfig):
+            return found
+        if EXTENDS in found.config:
+            file = Path(self.path).resolve() / f"{_inside(config_path).removesuffix('.yaml')}.yaml"
+            content = OmegaConf.to_container(found.config, resolve=False)
+            found = replace(found, config=OmegaConf.create(extended(cast(dict[str, Any], content), file)))
+        _fill_empty_entries(cast(DictConfig, found.config))
         return found
 
     def available(self) -> bool:

@@ -12,6 +12,7 @@ from yaml import YAMLError
 
 from stepgraph.cli.inputs import plan_of
 from stepgraph.cli.job import Job
+from stepgraph.cli.plugins import plugins
 from stepgraph.cli.schema import Config
 from stepgraph.compiler.plan import Plan
 from stepgraph.errors import ConfigError, did_you_mean
@@ -35,8 +36,13 @@ FORMATS: dict[str, Callable[[Scene], str]] = {
 }
 
 
+PLUGINS = "plugins"
+
+
 def show(job: Job) -> int:
     """Draw into the file that is asked for; nothing else is left behind."""
+    if job.names == (PLUGINS,):
+        return plugins()
     file = _file(job)
     draw = _format(file)
     scene = _pair(job, file) if job.sides else _scene(job)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stepgraph.errors import ConfigError
+from stepgraph.registry import COMPONENTS
 
 TARGET = "_target_"
 OURS = "stepgraph.components."
@@ -27,6 +28,8 @@ def importable(name: str, target: str) -> str:
     module = place if colon else target.rpartition(".")[0]
     if module.endswith(".py"):
         return _file(name, target, Path(module))
+    if not module and any(point.name == target for point in metadata.entry_points(group=COMPONENTS)):
+        return target
     if not module:
         raise ConfigError(f"{name}.{TARGET}={target} is no dotted path: write package.module.Class")
     parts = module.split(".")
@@ -64,8 +67,7 @@ def _refuse_missing_extra(name: str, target: str) -> None:
 
 def on_cpu(extra: str) -> list[str]:
     """The extra of ours that brings the same packages for a machine without a GPU, where there is one."""
-    found = metadata.metadata("stepgraph").get_all("Provides-Extra") or []
-    return [one for one in found if one == f"{extra}-cpu"]
+    return [one for one in (f"{extra}-cpu",) if required(one)]
 
 
 def required(extra: str) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from stepgraph.compiler import reasons, room, staleness
+from stepgraph.compiler import reasons, room, staleness, strangers
 from stepgraph.compiler.check import Table
 from stepgraph.compiler.dead import GONE
 from stepgraph.compiler.expand import Expanded
@@ -277,8 +277,9 @@ class Plan:
         """What is legal and looks wrong."""
         skipped = self.graph.unused
         said = (f"{', '.join(skipped)}: this graph has no such resource, so nothing reads it",) if skipped else ()
-        said += tuple(f"{one}: planned by what the graph says of it" for one in self.graph.missing)
-        return (*said, *self.graph.notes, *self.notes, *staleness.warnings(self))
+        missing = (f"{one}: planned by what the graph says of it" for one in self.graph.missing)
+        own = (*missing, *self.graph.notes, *strangers.warnings(self))
+        return (*said, *own, *self.notes, *staleness.warnings(self))
 
     @cached_property
     def stale(self) -> list[tuple[int, staleness.Aged]]:

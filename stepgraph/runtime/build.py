@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from stepgraph.errors import ConfigError, did_you_mean
-from stepgraph.registry import resolve
+from stepgraph.ir.plan import Planned
+from stepgraph.registry import COMPONENTS, resolve
+from stepgraph.runtime.bind import bind_function
 from stepgraph.runtime.contract import Shared
 from stepgraph.runtime.plans import RunnablePlan, kept, named, owner
 
 TARGET = "_target_"
+OWN = "components"
 ASKS = "asks"
 """The attribute in which a component names the others that its bodies call through ``ctx.components``."""
 
@@ -53,8 +56,10 @@ def wanted(config: Mapping[str, Any], plan: RunnablePlan) -> list[str]:
     names: dict[str, None] = {}
     for planned in kept(plan):
         component = planned.phase.component
-        if component and (component in config or not _is_module(component)):
+        if component and (section_of(config, component) is not None or not _is_module(component)):
             names[component] = None
+        if not component:
+            names |= dict.fromkeys(asked(config, plan, planned))
         names |= dict.fromkeys(owner(plan.graph, source) for source in planned.copies.values())
         streams = named(plan.graph, (*planned.reads, *planned.updates), "stream")
         names |= dict.fromkeys(owner(plan.graph, stream) or "data" for stream in streams)
@@ -63,18 +68,33 @@ def wanted(config: Mapping[str, Any], plan: RunnablePlan) -> list[str]:
     return [name for name in names if name]
 
 
+def section_of(config: Mapping[str, Any], name: str) -> Any:
+    """The section of a component: one of ours at the top, one of a user's own under ``components``."""
+    own = config.get(OWN)
+    return own[name] if isinstance(own, Mapping) and name in own else config.get(name)
+
+
+def asked(config: Mapping[str, Any], plan: RunnablePlan, planned: Planned) -> list[str]:
+    """The components that a function may use: those of what it declares, and those that it takes by name."""
+    owners = [owner(plan.graph, name) for name in planned.phase.touched()]
+    taken = [name for name in bind_function(planned.name, planned.use).asked if name not in plan.graph.resources]
+    sections = {name: section_of(config, name) for name in (*owners, *taken) if name}
+    return [name for name, section in sections.items() if isinstance(section, Mapping) and TARGET in section]
+
+
 def _maker(name: str, config: Mapping[str, Any], plan: RunnablePlan) -> tuple[Any, dict[str, Any]]:
-    section = config.get(name)
+    section = section_of(config, name)
     if not isinstance(section, Mapping):
         groups = [key for key, value in config.items() if isinstance(value, Mapping) and TARGET in value]
         raise ConfigError(
-            f"component {name!r}: the configuration has no section of that name{did_you_mean(name, groups)}"
+            f"component {name!r}: the configuration has no section of that name{did_you_mean(name, groups)}; "
+            f"{OWN}.{name}.{TARGET}=pkg.mod.Class makes one"
         )
     if not section.get(TARGET):
         raise ConfigError(
             f"component {name!r}: its section has no {TARGET}; name the class, as in {TARGET}: pkg.mod.Class"
         )
-    target = resolve(str(section[TARGET]), f"component {name!r}")
+    target = resolve(str(section[TARGET]), f"component {name!r}", COMPONENTS)
     if not callable(target):
         raise ConfigError(f"component {name!r}: {section[TARGET]} is not callable")
     options = {str(key): value for key, value in section.items() if key != TARGET}
