@@ -237,7 +237,7 @@ class Story:
 
     def place(self, refused: RefusedError) -> str:
         name, layout = refused.resource, self.layout
-        there = self.last_place(name, refused.op)
+        there = self.last_place(name, refused.op, refused.want)
         want = layout.word(name, refused.want)
         own = dict(refused.op.phase.needs)
         asks = f"needs {name} at {want}"
@@ -245,17 +245,20 @@ class Story:
             asks = f"needs {name} off the device (placement {self.graph.placement.name or 'makes_room'})"
         return f"{asks}, but it is at {there}: {self.cure_place(name, refused.want, refused.op)}"
 
-    def last_place(self, name: str, op: Op) -> str:
-        """Where a resource is when a phase meets it, and who put it there."""
-        where, who = self.graph.resources[name].at, "it starts there"
+    def last_place(self, name: str, op: Op, want: int = 0) -> str:
+        """Where a resource is when a phase meets it, and who put it there; of several places, one it does not want."""
+        found = [(self.graph.resources[name].at, "it starts there")]
         for at, kind in self.so_far():
             for done in kind.ops:
                 if at == self.at and done.phase is op.phase and done.scope == op.scope:
-                    return f"{where} ({who})"
-                for target, place in done.phase.moves:
-                    if target == name:
-                        where, who = place, f"since {done.name} in {title(self.expanded, at)}"
-        return f"{where} ({who})"
+                    wrong = [one for one in found if not want & self.layout.bit(name, one[0])]
+                    return "{} ({})".format(*(wrong or found)[-1])
+                place = dict(done.phase.moves).get(name)
+                if place is not None and done.may:
+                    found.append((place, f"where {done.name} fires in {title(self.expanded, at)}"))
+                elif place is not None:
+                    found = [(place, f"since {done.name} in {title(self.expanded, at)}")]
+        return "{} ({})".format(*found[-1])
 
     def so_far(self) -> list[tuple[int, Kind]]:
         """The steps up to the one that is refused; of a long run the last few."""

@@ -90,15 +90,16 @@ def hints(plan: Plan, overrides: Sequence[str]) -> Iterator[str]:
 
 def question(plan: Plan) -> str:
     """The pruned phase that is most worth asking about: one that the last variants drop and others run."""
+    run = {phase.name for variant in plan.variants for phase in variant.phases}
     dropped = [
-        (gone.code == "only_feeds_pruned", -variant.id, gone.name, variant.first)
+        (gone.name not in run, gone.code == "only_feeds_pruned", -variant.id, gone.name, variant.first)
         for variant in plan.variants
         for gone in variant.pruned
         if gone.code not in ("not_due", "disabled")
     ]
     if not dropped:
         return ""
-    _, _, name, step = min(dropped, key=lambda one: one[:2])
+    name, step = min(dropped, key=lambda one: one[:3])[3:]
     return f"{name} step={step}"
 
 
