@@ -118,7 +118,8 @@ class RayCrew:
         self._ray: Any = importlib.import_module("ray")
         self._options, self._graph = options, plan.graph
         self._bundles = bundles(plan.graph, list(recipes), options.actors)
-        self._owned = False
+        self._owned = self._started = False
+        """Whether this run connected to the cluster, and whether it started it."""
         self._group: Any = None
         self.members: dict[str, Member] = {}
         self._actors: dict[str, Any] = {}
@@ -135,7 +136,7 @@ class RayCrew:
     def components(self) -> Mapping[str, Any]:
         """What the driver sees of the components. It asks on each actor's own thread, where its calls run, too."""
         return {
-            name: _as(one.surface.kind)(name, one.actor, one.surface, "")
+            name: named_as(one.surface.kind)(name, one.actor, one.surface, "")
             for name, one in self.members.items()
             if name != FUNCTIONS
         }
@@ -174,7 +175,7 @@ class RayCrew:
             self._ray.init(address=address, **said)
         except (ConnectionError, ValueError) as error:
             raise ConfigError(f"executor.address={address}: {' '.join(str(error).split())}") from error
-        self._owned = True
+        self._owned, self._started = True, address == "local"
 
     def _start(self, recipes: Mapping[str, Recipe]) -> None:
         places = self._room()
@@ -184,6 +185,8 @@ class RayCrew:
         self.members = {
             name: Member(name, actor, surfaces[name], self._late(actor)) for name, actor in self._actors.items()
         }
+        if self._started:
+            self._ray.get([actor.guard.remote() for actor in self._actors.values()])
         others = {name: Remote(name, one.actor, one.surface) for name, one in self.members.items() if name != FUNCTIONS}
         self._ray.get(
             [
@@ -269,7 +272,7 @@ class RayCrew:
             self._ray.kill(actor)
 
     def _told(self) -> str:
-        where = "a cluster of its own" if self._owned and not self._options.address else "the cluster"
+        where = "a cluster of its own" if self._started else "the cluster"
         groups = " | ".join("+".join(bundle.names) for bundle in self._bundles)
         return f"ray: {len(self._actors)} actors on {where}, by device: {groups}"
 
@@ -387,7 +390,7 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
-def _as(kind: str) -> type[Remote]:
+def named_as(kind: str) -> type[Remote]:
     """A class of the component's name, so that an error about it reads as it would in one process."""
     return type(kind, (Remote,), {"__reduce__": lambda one: (Remote, (one._name, one._actor, one._surface))})
 

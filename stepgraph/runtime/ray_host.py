@@ -11,11 +11,13 @@ import importlib
 import inspect
 import os
 import shutil
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,10 @@ class Host:
         """Learn who else is there."""
         mine = {} if self._component is None else {self._recipe.name: self._component}
         self._all = {**others, **mine}
+
+    def guard(self) -> None:
+        """End with the node that this actor is on, and end what else it started."""
+        threading.Thread(target=end_with_parent, daemon=True, name="guard").start()
 
     def now(self) -> float:
         return time.monotonic()
@@ -298,6 +304,28 @@ class _Only:
 
     def to_dict(self) -> dict[str, Any]:
         return {}
+
+
+def end_with_parent(pause: float = 0.25) -> None:
+    """Wait until the node's process is gone, as its driver is; then end all that it started.
+
+    Its workers end by themselves, but Ray's agents first try for a minute to tell a cluster that is gone, too.
+    """
+    parent, children = os.getppid(), list[int]()
+    while os.getppid() == parent:
+        children = children_of(parent) or children
+        time.sleep(pause)
+    for child in [*(one for one in children if one != os.getpid()), os.getpid()]:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that one started; none where the system does not tell."""
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def surface_of(component: Any, where: str) -> Surface:

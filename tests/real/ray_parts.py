@@ -23,7 +23,7 @@ class Noted:
 
 
 class Batches:
-    """Ten batches of two prompts, or endlessly many."""
+    """Batches of two prompts: so many, or endlessly many."""
 
     def __init__(self, batches: int | None) -> None:
         self.cursor, self.batches = 0, batches
@@ -45,13 +45,11 @@ class Data:
 
 
 class Engine(Noted):
-    """``fail`` is the step in which generate raises, ``die`` the one in which the process is gone; ``flaky`` fails once."""
+    """``fail``: the step in which generate raises; ``die``: it ends its process; ``flaky``: each first try fails."""
 
-    def __init__(
-        self, shared: Shared, *, fail: int | None = None, die: int | None = None, flaky: bool = False, hang: float = 0.0
-    ) -> None:
+    def __init__(self, shared: Shared, *, fail: int | None = None, die: int | None = None, flaky: bool = False) -> None:
         super().__init__(shared, "engine")
-        self._fail, self._die, self._flaky, self._hang = fail, die, flaky, hang
+        self._fail, self._die, self._flaky = fail, die, flaky
         self._version = -1
 
     def version(self, resource: str) -> int:
