@@ -271,7 +271,8 @@ class Story:
         able = [
             p.name
             for p in (*graph.start, *graph.step)
-            if any(target == name and layout.bit(name, place) & want for target, place in p.moves)
+            if not p.when.may_fire
+            and any(target == name and layout.bit(name, place) & want for target, place in p.moves)
         ]
         goal = layout.word(name, want).split(" or ")[0]
         begin = f", or start with placement.at.{name}={goal}" if self.untouched(name, op) else ""
