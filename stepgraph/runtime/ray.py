@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -169,6 +170,7 @@ class RayCrew:
         if self._ray.is_initialized():
             return
         address = self._options.address or os.environ.get("RAY_ADDRESS") or "local"
+        check_address(address)
         quiet = {"include_dashboard": False} if address == "local" else {}
         said = {"log_to_driver": False, "logging_level": "ERROR", **quiet, **self._options.init}
         try:
@@ -383,6 +385,17 @@ def recipes_of(config: Mapping[str, Any], plan: RunnablePlan, run_dir: Path, see
     phases = (*plan.graph.start, *plan.graph.step, *plan.graph.end)
     plain = any(phase.enabled and phase.component not in made for phase in phases)
     return {**made, FUNCTIONS: Recipe(FUNCTIONS)} if plain else made
+
+
+def check_address(address: str, seconds: float = 10.0) -> None:
+    """Refuse an address where nobody answers: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return  # `auto`, `local`: Ray knows at once
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+    except OSError as error:
+        raise ConfigError(f"executor.address={address}: no cluster answers there ({error})") from error
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -245,6 +246,14 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(executor, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"^executor=ray needs ray: pip install 'stepgraph\[ray\]'$"):
         executor.run(compiled(LOOP, 1), config={})
+
+
+def test_an_address_where_nobody_answers_is_refused_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else's, and nobody answers
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=rf"executor.address={address}: no cluster answers there"):
+            executor.check_address(address)
 
 
 def test_components_that_are_here_already_cannot_be_actors() -> None:
