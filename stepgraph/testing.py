@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -162,6 +162,10 @@ class Run:
         """The phases that ran for a step."""
         return [name for at, name in self.calls if at == step]
 
+    def at(self, step: int | None) -> dict[str, Any]:
+        """What was logged for a step."""
+        return next((row for row in self.metrics if row["step"] == step), {})
+
 
 def run_graph(
     graph: str | Path | Mapping[str, Any],
@@ -236,7 +240,15 @@ class Idle:
             return self._handed_over(*parts)
         self._count(phase)
         values = [name for name in (*phase.writes, *phase.updates) if self._graph.resources[name].kind == "value"]
-        return {name: self._made(name, ctx) for name in values}
+        read = [name for name in phase.reads if self._graph.resources[name].kind == "weights"]
+        return {name: self._stamped(self._made(name, ctx), read) for name in values}
+
+    def _stamped(self, contents: Any, read: Sequence[str]) -> Any:
+        """Rollouts say which version made them: that of the weights that were read."""
+        if not read or not isinstance(contents, list):
+            return contents
+        version = self._versions[read[0]]
+        return [replace(one, version=version) if isinstance(one, Rollout) else one for one in contents]
 
     def _count(self, phase: Phase) -> None:
         for name in phase.updates:

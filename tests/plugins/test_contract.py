@@ -53,6 +53,12 @@ def test_a_function_gets_what_it_declares_by_name_and_no_more(here: Path) -> Non
     ]
 
 
+def test_rollouts_that_a_test_gives_are_of_the_version_that_is_read(here: Path) -> None:
+    code = "def own(rollouts, ctx):\n    ctx.log(version=rollouts[0].version)\n"
+    found = ran(here, code, "reads: [rollouts]", contents={"rollouts": rollouts(3)})
+    assert [row["version"] for row in found.metrics if "version" in row] == [0, 1]
+
+
 def test_the_context_tells_step_phase_version_seed_and_takes_metrics(here: Path) -> None:
     code = (
         "def own(rollouts, ctx):\n"

@@ -1,0 +1,121 @@
+"""What stands under examples/: graphs that compile and run, and a package beside a wheel in a fresh environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepgraph.testing import assert_never, assert_runs, assert_waits, plan_of, pruned, run_graph, steps_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+GRAPHS = EXAMPLES / "graphs"
+REFERENCE = ("reload_reference", "ref_logprobs", "offload_reference")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in GRAPHS.glob("*.yaml")))
+@pytest.mark.parametrize("placement", ["colocated", "split", "kv_only"])
+def test_an_example_runs_under_every_placement(name: str, placement: str, tmp_path: Path) -> None:
+    words = [f"placement={placement}", "graph.step.eval.when.last=true", "graph.step.save.when.every=2"]
+    done = run_graph(GRAPHS / f"{name}.yaml", words, steps=3, run_dir=tmp_path / "run")
+    assert done.result.status == "completed"
+    assert done.plan.warnings == () or all("placement." in warning for warning in done.plan.warnings)
+
+
+def test_a_reference_model_comes_and_goes_in_its_own_handoffs() -> None:
+    plan = plan_of(GRAPHS / "reference.yaml", "placement=colocated", "placement.makes_room.reference=[engine]", steps=4)
+    for name in REFERENCE[:2]:
+        assert_runs(plan, name, range(4))
+    assert_waits(plan, "ref_logprobs", ["reload_reference"], 1)
+    assert "ref_logprobs" in next(one for one in plan.step(1).phases if one.name == "train").after
+
+
+def test_without_a_kl_weight_the_reference_model_is_never_touched() -> None:
+    plan = plan_of(GRAPHS / "reference.yaml", "placement=colocated", "graph.step.train.reads=[rollouts,rewards]")
+    for name in REFERENCE:
+        assert_never(plan, name)
+    gone = pruned(plan, "reload_reference", 0)
+    assert gone is not None
+    assert gone.code == "only_feeds_pruned"
+
+
+def test_an_eval_fleet_lets_the_sync_of_the_last_step_die() -> None:
+    words = ("placement=colocated", "graph.step.eval.when.last=true")
+    here, fleet = (plan_of(graph, *words, steps=20) for graph in ("grpo", GRAPHS / "eval_fleet.yaml"))
+    assert (steps_of(here, "sync_weights")[-1], steps_of(fleet, "sync_weights")[-1]) == (19, 18)
+    assert_runs(fleet, "eval", [9, 19])
+    assert_runs(fleet, "export", [9, 19])
+    assert_waits(fleet, "eval", ["export"], 19)
+
+
+def test_a_moving_average_follows_every_update() -> None:
+    done = run_graph(GRAPHS / "ema.yaml", ["placement=colocated"], steps=3)
+    assert [step for step, name in done.calls if name == "update_ema"] == [0, 1, 2]
+
+
+# ---- a package, installed ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with stepgraph's wheel and the plug-in's, and nothing that either does not ask for."""
+    folder = tmp_path_factory.mktemp("fresh")
+    wheels = [str(EXAMPLES.parent), str(EXAMPLES / "plugin")]
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder / "dist")]
+    subprocess.run([*build, *wheels], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "env")], check=True)
+    made = sorted(map(str, (folder / "dist").glob("*.whl")))
+    assert len(made) == 2
+    subprocess.run([str(folder / "env/bin/python"), "-m", "pip", "install", "--quiet", *made], check=True)
+    shutil.copytree(EXAMPLES / "plugin" / "user", folder / "user")
+    return folder
+
+
+def typed(environment: Path, *words: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STEPGRAPH"))}
+    done = subprocess.run(
+        [str(environment / "env/bin/stepgraph"), *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=environment / "user",
+        env=kept,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_an_installed_plugin_is_listed_planned_drawn_and_run_beside_the_wheel(environment: Path) -> None:
+    listed = typed(environment, "show", "plugins")
+    assert [line.split()[:3] for line in listed.splitlines() if line.startswith("  ")] == [
+        ["echo", "stepgraph-length-audit", "0.3.0"],
+        ["length_audit", "stepgraph-length-audit", "0.3.0"],
+        ["length_audit", "stepgraph-length-audit", "0.3.0"],
+    ]
+    assert "BROKEN" not in listed
+    for words in (["graph=audited"], ["+phase@graph.step.audit=length_audit"]):
+        plan = json.loads(typed(environment, "plan", *words, "run.steps=4", "format=json"))
+        audited = [v for v in plan["variants"] if "audit" in [phase["name"] for phase in v["phases"]]]
+        assert {span["from"] % 2 for v in audited for span in v["steps"]} == {1}
+    typed(environment, "show", "graph=audited", "run.steps=4", "-o", "audited.svg")
+    assert "audit" in (environment / "user" / "audited.svg").read_text()
+    own = ("graph=offline", "engine=echo", "placement=null", "run.steps=4")
+    typed(environment, "run", *own, "run.dir=out")
+    rows = [json.loads(line) for line in (environment / "user/out/metrics.jsonl").read_text().splitlines()]
+    assert [row.get("audit/longest") for row in rows] == [None, 3, None, 3]
+    assert {row["reward/mean"] for row in rows} == {1.0}
+
+
+@pytest.mark.slow
+def test_the_fresh_environment_has_no_framework(environment: Path) -> None:
+    code = "import importlib.util as u; print([n for n in ('torch', 'ray', 'transformers') if u.find_spec(n)])"
+    done = subprocess.run(
+        [str(environment / "env/bin/python"), "-c", code], check=True, capture_output=True, text=True, cwd=environment
+    )
+    assert done.stdout.strip() == "[]"
