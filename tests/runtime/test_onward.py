@@ -85,7 +85,9 @@ def test_what_is_left_is_compiled_again_once_it_is_known_whether_a_phase_fired(t
 
 def test_only_phases_that_the_run_decides_and_that_change_something_are_movers() -> None:
     assert movers(stepgraph.load(GRAPH, ["run.steps=1"])) == {"nap"}
-    assert movers(stepgraph.load(GRAPH, ["graph.step.nap.when.file=null", "graph.step.nap.when.every=2"])) == frozenset()
+    assert (
+        movers(stepgraph.load(GRAPH, ["graph.step.nap.when.file=null", "graph.step.nap.when.every=2"])) == frozenset()
+    )
 
 
 def test_a_copy_holds_its_source_s_contents_while_the_versions_agree() -> None:
