@@ -13,7 +13,7 @@ from typing import Any
 from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.ir.plan import Planned
 from stepgraph.registry import COMPONENTS, resolve
-from stepgraph.runtime.bind import bind_function
+from stepgraph.runtime.bind import bind_function, check_arguments
 from stepgraph.runtime.contract import Shared
 from stepgraph.runtime.plans import RunnablePlan, kept, named, owner
 
@@ -48,6 +48,7 @@ def makers_of(config: Mapping[str, Any], plan: RunnablePlan) -> dict[str, tuple[
         name = names.pop(0)
         makers[name] = _maker(name, config, plan)
         names += [other for other in getattr(makers[name][0], ASKS, ()) if other not in (*makers, *names)]
+    _check_functions(plan, makers)
     return makers
 
 
@@ -58,7 +59,7 @@ def wanted(config: Mapping[str, Any], plan: RunnablePlan) -> list[str]:
         component = planned.phase.component
         if component and (section_of(config, component) is not None or not _is_module(component)):
             names[component] = None
-        if not component:
+        else:
             names |= dict.fromkeys(asked(config, plan, planned))
         names |= dict.fromkeys(owner(plan.graph, source) for source in planned.copies.values())
         streams = named(plan.graph, (*planned.reads, *planned.updates), "stream")
@@ -66,6 +67,13 @@ def wanted(config: Mapping[str, Any], plan: RunnablePlan) -> list[str]:
     if names and TARGET in (config.get("data") or {}):
         names["data"] = None
     return [name for name in names if name]
+
+
+def _check_functions(plan: RunnablePlan, components: Mapping[str, Any]) -> None:
+    """Refuse a function that cannot be called, before a model is loaded: it matters only which components there are."""
+    for planned in kept(plan):
+        if planned.phase.component not in components:
+            check_arguments(plan.graph, planned, bind_function(planned.name, planned.use), components)
 
 
 def section_of(config: Mapping[str, Any], name: str) -> Any:

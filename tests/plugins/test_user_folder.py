@@ -178,6 +178,17 @@ def test_components_of_one_s_own_run_beside_ours(parts: Path, typed: Type) -> No
     assert [(row["note/text"], row["note/voice"]) for row in rows] == [(7.0, 5.0), (7.0, 5.0)]
 
 
+def test_a_function_that_cannot_be_called_is_refused_before_a_component_is_made(parts: Path, typed: Type) -> None:
+    (parts / "loud.py").write_text("class Loud:\n    def __init__(self, shared):\n        raise SystemExit('made')\n")
+    (parts / "wrong.py").write_text("def note(rollouts, cheese): ...\n")
+    own = ("graph=own", "placement=null", "components.echo._target_=./loud.py:Loud")
+    done = typed("run", *own, "graph.step.note.use=./wrong.py:note")
+    assert (done.code, done.err) == (
+        2,
+        "stepgraph: note: ./wrong.py:note(rollouts, cheese) is given rollouts: missing a required argument: 'cheese'\n",
+    )
+
+
 def test_a_component_of_which_nothing_is_said_is_one_line(parts: Path, typed: Type) -> None:
     done = typed("run", "graph=own", "placement=null", "run.steps=2")
     assert done.code == 2
