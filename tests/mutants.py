@@ -106,7 +106,6 @@ CHANGES: dict[str, list[Change]] = {
     "order": [
         ("found |= self.writers.get(key, frozenset())", "found |= set()"),
         ("found |= self.readers.get(key, frozenset())", "found |= set()"),
-        ("op.makes | op.frees(keep)", "op.makes"),
         ("reads | copy.source, writes | copy.target", "reads, writes | copy.target"),
         ("reads | copy.source, writes | copy.target", "reads | copy.source, writes"),
         ("| {(1, move.at) for move in moves}", ""),

@@ -153,3 +153,13 @@ def test_entries_of_start_take_the_phase_without_its_gate() -> None:
 def test_a_phase_that_runs_with_a_disabled_one_is_never_due() -> None:
     made = plan({"a": {"enabled": False}, "b": {"when": {"with": "a"}}}, steps=3)
     assert made.calls() == []
+
+
+def test_a_phase_that_runs_with_another_has_its_own_triggers_too() -> None:
+    made = plan({"a": {"when": {"steps": [1]}}, "b": {"when": {"with": "a", "steps": [3]}}}, steps=5)
+    assert [one["step"] for one in made.calls() if one["phase"] == "b"] == [1, 3]
+
+
+def test_a_phase_that_may_run_with_another_does_so_inside_its_own_window() -> None:
+    expanded = expand(graph({"a": {"when": {"file": "go"}}, "b": {"when": {"with": "a", "from": 1, "until": 3}}}), 0, 4)
+    assert [expanded.gates["b"].may_fire(k) for k in range(4)] == [False, True, True, False]

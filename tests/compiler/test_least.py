@@ -140,6 +140,45 @@ def test_a_handoff_that_only_the_run_can_fire_and_that_is_pruned_is_in_nobodys_w
     assert brief(made.calls()) == ["0 m1 a>host", "0 use", "0 see"]
 
 
+THREE = {
+    "c_disk": {"moves": {"c": "disk"}},
+    "c_far": {"needs": {"c": "disk"}},
+    "c_on": {"moves": {"c": "device"}},
+    "c_use": {"needs": {"c": "device"}},
+}
+"""A thing with three places, so that the exact answer is looked for; nothing of it can go."""
+
+ALL = {**TWO, "c": {"kind": "weights", "at": "host"}}
+
+
+def exactly(step: dict[str, Any], **more: Any) -> list[str]:
+    """What is kept beside ``THREE``."""
+    calls = plan({**THREE, **step}, ALL, places=["disk"], **more).calls()
+    return [line for line in brief(calls) if " c_" not in line]
+
+
+def test_the_parts_are_counted_not_the_calls() -> None:
+    step = {"single": {"moves": {"a": "device"}}, "both": FUSED, "use": {"needs": {"a": "device"}}}
+    assert exactly(step) == ["0 single a>device", "0 use"]
+
+
+def test_the_exact_answer_leaves_a_fused_call_whole() -> None:
+    step = {"both": FUSED, "use": {"needs": {"a": "device"}}}
+    assert exactly(step) == ["0 both a>device b>device", "0 use"]
+
+
+def test_the_exact_answer_ends_with_the_contents_that_are_kept() -> None:
+    step = {"sync": {"copies": {"b": "a"}}}
+    assert exactly(step, keep={"b": "any"}) == ["0 sync b<a"]
+    assert exactly(step) == []
+
+
+def test_the_exact_answer_ends_in_the_places_that_are_kept() -> None:
+    step = {"on": {"moves": {"a": "device"}}, "off": {"moves": {"a": "host"}}, "again": {"moves": {"a": "device"}}}
+    assert len(exactly(step, keep={"a": "device"})) == 1
+    assert exactly(step, keep={"a": "any"}) == []
+
+
 # ---- against every subset ------------------------------------------------------------------------------------------
 
 PLACES = ("device", "host", "disk")

@@ -108,9 +108,14 @@ def test_what_is_taken_off_does_not_wait_for_what_was_put_there() -> None:
 
 
 def test_what_is_put_on_the_device_waits_for_what_the_step_before_took_off() -> None:
-    made = grpo(steps=3)
-    assert "offload_policy" in after(made, 1)["reload_engine"]
-    assert "offload_engine" in after(made, 1)["reload_policy"]
+    step: dict[str, Any] = {}
+    for name in ("a", "b"):
+        step[f"{name}_on"] = {"moves": {name: "device"}}
+        step[f"{name}_use"] = {"needs": {name: "device"}}
+        step[f"{name}_off"] = {"moves": {name: "host"}}
+    made = plan(step, {"a": "weights", "b": "weights"}, steps=2, passes=())
+    assert after(made, 1)["a_on"] == ["b_off@previous"]
+    assert after(made, 1)["b_on"] == ["a_off"]
 
 
 def test_a_stream_is_read_in_order() -> None:
