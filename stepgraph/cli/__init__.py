@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
-        code = _dispatch(read(words))
+        code = _completion(words) if words[:1] in (["--completion"], ["--complete"]) else _dispatch(read(words))
         sys.stdout.flush()
     except StepgraphError as error:
         return report(error)
@@ -40,6 +40,14 @@ def report(error: StepgraphError) -> int:
 def reader_left() -> int:
     """Whoever read our output has enough (``plan | head``): no error. Point stdout where the exit cannot trip."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _completion(words: Sequence[str]) -> int:
+    """What a shell asks: the script that it loads, or what a line may become."""
+    from stepgraph.cli.completion import SCRIPT, complete
+
+    print(SCRIPT if words[0] == "--completion" else "\n".join(complete(" ".join(words[1:]))), end="")
     return 0
 
 

@@ -53,11 +53,12 @@ def _command(name: str, command: Command) -> str:
 
 
 def _choices() -> str:
-    rows = [f"  {group:<11}{', '.join(options)}" for group in (*GROUPS, "experiment") if (options := _options(group))]
+    found = {group: options(group) for group in (*GROUPS, "experiment")}
+    rows = [f"  {group:<11}{', '.join(names)}" for group, names in found.items() if names]
     return "\n".join(["Choices, as in graph=grpo:", *rows])
 
 
-def _options(group: str) -> list[str]:
+def options(group: str) -> list[str]:
     """What there is of a group, in every folder that is searched."""
     places = [folder / group for folder in folders("conf")]
     places += folders("graphs") if group == "graph" else []
