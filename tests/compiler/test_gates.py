@@ -163,3 +163,18 @@ def test_a_phase_that_runs_with_another_has_its_own_triggers_too() -> None:
 def test_a_phase_that_may_run_with_another_does_so_inside_its_own_window() -> None:
     expanded = expand(graph({"a": {"when": {"file": "go"}}, "b": {"when": {"with": "a", "from": 1, "until": 3}}}), 0, 4)
     assert [expanded.gates["b"].may_fire(k) for k in range(4)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_a_beat_of_what_runs_ahead_is_that_of_the_step_it_works_for(ahead: int) -> None:
+    made = plan({"a": {"when": {"every": 4}, "ahead": ahead}}, steps=12)
+    assert [one["step"] for one in made.calls()] == [3, 7, 11]
+    assert [k for k in range(12) if made.step(k).phases] == [3 - ahead, 7 - ahead, 11 - ahead]
+
+
+@pytest.mark.parametrize("steps", [[0, 1], [63], [64], [65], [3, 70, 200], [66, 131, 260], [299]])
+def test_single_steps_far_from_each_other_are_found_where_they_are(steps: list[int]) -> None:
+    expanded = expand(graph({"a": {"when": {"steps": steps}}, "b": {}}), 0, 300)
+    index = Index(expanded.seq)
+    assert [k for k in range(300) if "a" in expanded.kinds[index[k + 1]].due] == steps
+    assert index.length == 302
