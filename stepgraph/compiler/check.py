@@ -6,7 +6,7 @@ declared list can tell: where a handoff meets the room that the placement asks f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -66,7 +66,7 @@ class RefusedError(Exception):
 def initial(layout: Layout) -> State:
     """Everything where it starts. At ``none``, and as the target of a copy, a thing starts without contents."""
     graph = layout.graph
-    targets = {target for phase in (*graph.start, *graph.step, *graph.end) for target, _ in phase.copies}
+    targets = graph.sources
     have = 0
     for (name, _), cell in layout.cells.items():
         resource = graph.resources[name]
@@ -248,17 +248,22 @@ class Story:
     def last_place(self, name: str, op: Op, want: int = 0) -> str:
         """Where a resource is when a phase meets it, and who put it there; of several places, one it does not want."""
         found = [(self.graph.resources[name].at, "it starts there")]
+        for where, done in self.before(op):
+            place = dict(done.phase.moves).get(name)
+            if place is not None and done.may:
+                found.append((place, f"where {done.name} fires in {where}"))
+            elif place is not None:
+                found = [(place, f"since {done.name} in {where}")]
+        wrong = [one for one in found if not want & self.layout.bit(name, one[0])]
+        return "{} ({})".format(*(wrong or found)[-1])
+
+    def before(self, op: Op) -> Iterator[tuple[str, Op]]:
+        """What has run when the list comes to a phase, each with the name of its step."""
         for at, kind in self.so_far():
             for done in kind.ops:
                 if at == self.at and done.phase is op.phase and done.scope == op.scope:
-                    wrong = [one for one in found if not want & self.layout.bit(name, one[0])]
-                    return "{} ({})".format(*(wrong or found)[-1])
-                place = dict(done.phase.moves).get(name)
-                if place is not None and done.may:
-                    found.append((place, f"where {done.name} fires in {title(self.expanded, at)}"))
-                elif place is not None:
-                    found = [(place, f"since {done.name} in {title(self.expanded, at)}")]
-        return "{} ({})".format(*found[-1])
+                    return
+                yield title(self.expanded, at), done
 
     def so_far(self) -> list[tuple[int, Kind]]:
         """The steps up to the one that is refused; of a long run the last few."""
@@ -298,17 +303,11 @@ class Story:
 
     def loser(self, name: str, op: Op) -> str:
         """Who freed a resource last before a phase, and when."""
-        found = ""
-        for at, kind in self.so_far():
-            for done in kind.ops:
-                if at == self.at and done.phase is op.phase and done.scope == op.scope:
-                    return found
-                if dict(done.phase.moves).get(name) == "none":
-                    found = f"{done.name} in {title(self.expanded, at)}"
-        return found
+        freed = [(where, done) for where, done in self.before(op) if dict(done.phase.moves).get(name) == "none"]
+        return f"{freed[-1][1].name} in {freed[-1][0]}" if freed else ""
 
     def empty_value(self, name: str, op: Op) -> str:
-        writers = [p for p in (*self.graph.start, *self.graph.step, *self.graph.end) if name in p.writes]
+        writers = [p for p in self.graph.phases if name in p.writes]
         if not writers:
             known = {value for p in self.graph.step for value in p.writes}
             return f"reads {name}, which no phase writes{did_you_mean(name, known)}"
@@ -317,18 +316,16 @@ class Story:
     def no_writer(self, writer: Phase, op: Op) -> str:
         """Why a value that somebody writes is not there."""
         due = {done.name for _, kind in self.so_far()[-1:] for done in kind.ops}
-        if writer.enabled and writer.ahead < op.phase.ahead:
-            return (
-                f" {op.phase.ahead} ahead, but {writer.name} writes it {writer.ahead} ahead: let both run as far ahead"
-            )
+        mine, its = op.phase.ahead, writer.ahead
+        apart = f" {mine} ahead, but {writer.name} writes it {its} ahead: let both run as far ahead"
+        if writer.enabled and its < mine:
+            return apart
         if not writer.enabled:
             return f", which {writer.name} writes, and it is disabled: enable it, or disable {op.name} too"
         if writer.name not in due:
             return f", which {writer.name} does not write in this step: give {op.name} when: {{with: {writer.name}}}"
-        if writer.ahead > op.phase.ahead:
-            return (
-                f" {op.phase.ahead} ahead, but {writer.name} writes it {writer.ahead} ahead: let both run as far ahead"
-            )
+        if its > mine:
+            return apart
         return f" before {writer.name} writes it: let {writer.name} stand before {op.name}"
 
     def freed(self, refused: RefusedError) -> str:

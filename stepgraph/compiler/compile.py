@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from stepgraph.compiler import check, dead, room, settled, staleness
 from stepgraph.compiler.check import Shape, State, Table
-from stepgraph.compiler.dead import Wants
+from stepgraph.compiler.dead import Aim, Wants
 from stepgraph.compiler.expand import Expanded, expand
 from stepgraph.compiler.least import least, plain
 from stepgraph.compiler.plan import Plan
 from stepgraph.compiler.seq import Seq, labels, relabel, scan, spans
-from stepgraph.compiler.settled import Aim, Facts
+from stepgraph.compiler.settled import Facts
 from stepgraph.compiler.verify import verify
 from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.ir.graph import Graph
@@ -76,10 +76,10 @@ def rest(plan: Plan, step: int, places: Mapping[str, str], contents: Mapping[str
     This is for runs in which something fired that the plan could only allow for, such as a phase that a file triggers.
     """
     graph = plan.graph
-    expanded = expand(graph, plan.expanded.origin, plan.steps, rest=step)
-    layout = expanded.layout
     plan.has(step)
     check_places(graph, places)
+    expanded = expand(graph, plan.expanded.origin, plan.steps, rest=step)
+    layout = expanded.layout
     missing = [name for name in layout.placed if name not in places]
     if missing:
         raise ConfigError(f"places says nothing of '{missing[0]}': say where each of {', '.join(layout.placed)} is")
@@ -210,8 +210,8 @@ class Passes:
             after = self.wants[number]
             if self.shapes[shape].title == "step":
                 after = Wants(after.places, self.layout.unshift(after.cells))
-            swept = dead.sweep(self.shapes[shape].ops, kept, after, drop)
-            return self.aimed((shape, Aim(swept.kept, swept.wanted, swept.idle, swept.live))), self.wants(swept.before)
+            aim, before = dead.sweep(self.shapes[shape].ops, kept, after, drop)
+            return self.aimed((shape, aim)), self.wants(before)
 
         return scan(seq, transfer, self.goal, backward=True)[0]
 

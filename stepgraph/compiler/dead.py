@@ -24,16 +24,15 @@ class Wants:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class Aim:
     """The result for one step: what is kept of each phase, the places wanted right after its moves, whether it is pure
-    work whose contents nobody wants, the contents wanted of one that stays or goes as a whole (of others all, as the
-    sweep has dropped what nobody wants), and what is wanted before the step."""
+    work whose contents nobody wants, and the contents wanted of one that stays or goes as a whole (of others all, as
+    the sweep has dropped what nobody wants)."""
 
     kept: tuple[int, ...]
     wanted: tuple[int, ...]
     idle: tuple[bool, ...]
     live: tuple[int, ...]
-    before: Wants
 
 
 def at_end(layout: Layout) -> Wants:
@@ -48,8 +47,8 @@ def at_end(layout: Layout) -> Wants:
     return Wants(places, cells)
 
 
-def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) -> Swept:
-    """Sweep one step. ``after`` is in the terms of this step (see ``Layout.unshift``)."""
+def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) -> tuple[Aim, Wants]:
+    """Sweep one step; returns what is wanted before it, too. ``after`` is in its terms (see ``Layout.unshift``)."""
     places, cells = after.places, after.cells
     new, wanted, idle, live = list(kept), [places] * len(ops), [False] * len(ops), [-1] * len(ops)
     for i in range(len(ops) - 1, -1, -1):
@@ -65,7 +64,7 @@ def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) 
         wanted[i] = places if new[i] == GONE else places & op.holding(new[i])
         if new[i] != GONE:
             places, cells = before(op, new[i], wanted[i], cells)
-    return Swept(tuple(new), tuple(wanted), tuple(idle), tuple(live), Wants(places, cells))
+    return Aim(tuple(new), tuple(wanted), tuple(idle), tuple(live)), Wants(places, cells)
 
 
 def before(op: Op, keep: int, places: int, cells: int) -> tuple[int, int]:

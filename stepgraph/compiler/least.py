@@ -58,14 +58,11 @@ class Now:
 def plain(layout: Layout) -> bool:
     """Whether the sweeps are exact: two places for each thing, and copies that neither chain nor compete."""
     graph = layout.graph
-    phases = (*graph.start, *graph.step, *graph.end)
+    sources = graph.sources
     reach: dict[str, set[str]] = {name: {graph.resources[name].at} for name in layout.placed}
-    sources: dict[str, set[str]] = {}
-    for phase in phases:
+    for phase in graph.phases:
         for name, place in phase.moves:
             reach[name].add(place)
-        for target, source in phase.copies:
-            sources.setdefault(target, set()).add(source)
     chained = any(source in sources for found in sources.values() for source in found)
     single = all(len(found) == 1 for found in sources.values())
     return single and not chained and all(len(places) <= 2 for places in reach.values())

@@ -143,7 +143,6 @@ class Layout:
                 self.cells[r.name, ""] = len(self.cells)
         self.lasting = (1 << len(self.cells)) - 1
         self.lasting_names = tuple(name for name, _ in self.cells)
-        self.carried = tuple(r.name for r in graph.resources.values() if r.carried)
         scopes: tuple[Scope, ...] = ("start", "end", *range(self.ahead + 1))
         values = [r.name for r in graph.resources.values() if r.kind == "value"]
         for scope in scopes:
@@ -251,7 +250,7 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
     moves = tuple([lower_move(layout, phase, i, own) for i in range(len(phase.moves))])
     copies = tuple([lower_copy(layout, pair, len(moves) + i) for i, pair in enumerate(phase.copies)])
     bits = layout.bits(scope)
-    made, written = union(bits, given), union(bits, phase.writes)
+    made, written, reads = union(bits, given), union(bits, phase.writes), union(bits, taken)
     return Op(
         name=phase.name,
         phase=phase,
@@ -259,7 +258,7 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         may=may,
         handoff=handoff,
         removable=handoff or phase.pure,
-        reads=union(bits, taken),
+        reads=reads,
         makes=made,
         kills=0 if may else written,
         values=written & ~layout.lasting,
@@ -272,7 +271,7 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         parts=(1 << len(moves) + len(copies)) - 1,
         simple=not (handoff or phase.pure or may or moves or copies),
         changes=bool(copies or made & layout.lasting or any(move.frees and move.cell for move in moves)),
-        taken=bits_of(union(bits, taken) & layout.lasting),
+        taken=bits_of(reads & layout.lasting),
         lasting=bits_of(made & layout.lasting),
         asks=(handoff and room != ones) or any(move.room & move.swap != ones for move in moves),
     )

@@ -167,7 +167,7 @@ class Plan:
         kept = [
             (i, op, keep) for i, (op, keep) in enumerate(zip(done.shape.ops, done.kept, strict=True)) if keep != GONE
         ]
-        place = {phase.name: i for i, phase in enumerate((*self.graph.start, *self.graph.step, *self.graph.end))}
+        place = {phase.name: i for i, phase in enumerate(self.graph.phases)}
         waits = [
             tuple(sorted(names, key=lambda n: ("@" in n, place[n.removesuffix(PREVIOUS)])))
             for names in self._waits.get(number, [])

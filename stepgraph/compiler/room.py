@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
+from stepgraph.compiler.check import title
 from stepgraph.compiler.dead import GONE
 from stepgraph.compiler.lower import Apart, Layout, Op
 from stepgraph.compiler.seq import labels, spans
@@ -104,7 +105,7 @@ def refuse(plan: Plan) -> None:
 
 def tell(plan: Plan, done: Done, at: int, moment: Moment, place: str) -> str:
     layout, sizes, limits = plan.layout, plan.graph.resources, dict(plan.graph.placement.capacity)
-    where = "start" if at == 0 else f"step {plan.first + at - 1}" if at <= plan.steps - plan.first else "end"
+    where = title(plan.expanded, at)
     who = done.shape.ops[moment.i].name if moment.i >= 0 else "what is there at first"
     here = " + ".join(f"{name} {sizes[name].size or 0:g}" for name in held(layout, moment.places, place))
     size = weight(layout, moment.places, place)

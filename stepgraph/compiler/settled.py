@@ -8,21 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepgraph.compiler.dead import GONE, Wants
+from stepgraph.compiler.dead import GONE, Aim
 from stepgraph.compiler.lower import Layout, Op, bits_of
 
 Tokens = tuple[int, ...]
 """The contents of each lasting cell: equal numbers are equal contents, 0 is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What the backward sweep found of one step (see ``dead.Swept``)."""
-
-    kept: tuple[int, ...]
-    wanted: tuple[int, ...]
-    idle: tuple[bool, ...]
-    live: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +43,7 @@ def sweep(ops: tuple[Op, ...], aim: Aim, facts: Facts, drop: bool) -> tuple[tupl
     new = list(aim.kept)
     for i, op in enumerate(ops):
         if drop and (op.handoff or aim.idle[i]) and not op.may and new[i] != GONE:
-            new[i] = useful(op, new[i], Wants(aim.wanted[i], aim.live[i]), Facts(places, tuple(tokens)))
+            new[i] = useful(op, aim, i, places, tokens)
         if new[i] != GONE:
             places = op.put(places, new[i]) if op.moves else places
             fresh = change(op, new[i], tokens, fresh) if op.changes else fresh
@@ -74,15 +64,15 @@ def change(op: Op, keep: int, tokens: list[int], fresh: int) -> int:
     return fresh
 
 
-def useful(op: Op, keep: int, wants: Wants, facts: Facts) -> int:
-    """The parts of a handoff that change something that matters; of a fused call, all or none."""
-    use, tokens = 0, facts.tokens
+def useful(op: Op, aim: Aim, i: int, places: int, tokens: list[int]) -> int:
+    """The parts of the phase at ``i`` that change something that matters; of a fused call, all or none."""
+    use, keep = 0, aim.kept[i]
     for move in op.moves:
-        if keep & move.part and facts.places & move.field & ~wants.places:
+        if keep & move.part and places & move.field & ~aim.wanted[i]:
             use |= move.part
     for copy in op.copies:
         new = tokens[copy.of] != tokens[copy.to] or not tokens[copy.of]
-        if keep & copy.part and wants.cells & copy.target and new:
+        if keep & copy.part and aim.live[i] & copy.target and new:
             use |= copy.part
     if not use:
         return GONE

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepgraph.compiler.check import Table
+from stepgraph.compiler.check import Table, title
 from stepgraph.compiler.dead import GONE
 from stepgraph.compiler.lower import Layout, Op, bits_of
 from stepgraph.compiler.seq import scan, spans
@@ -41,7 +41,7 @@ class Aged:
 def begin(layout: Layout) -> tuple[Ages, ...]:
     """Every weight that is no copy is its own origin."""
     graph = layout.graph
-    targets = {target for phase in (*graph.start, *graph.step, *graph.end) for target, _ in phase.copies}
+    targets = graph.sources
     found: list[Ages] = [frozenset()] * len(layout.cells)
     for (name, _), cell in layout.cells.items():
         if graph.resources[name].carried and name not in targets:
@@ -144,7 +144,7 @@ def refuse(plan: Plan, limit: int) -> None:
     for at, one in plan.stale:
         if one.trains and one.age > limit:
             raise GraphError(
-                f"{one.name} in step {plan.first + at - 1} trains on {one.about} that is {updates(one.age)} behind, "
+                f"{one.name} in {title(plan.expanded, at)} trains on {one.about} that is {updates(one.age)} behind, "
                 f"over max_staleness={limit}: copy the weights more often, run less far ahead, or raise max_staleness"
             )
 
@@ -158,6 +158,7 @@ def warnings(plan: Plan) -> tuple[str, ...]:
     found: dict[str, str] = {}
     for at, one in plan.stale:
         if not one.trains and one.name not in found:
-            where = "start" if at == 0 else f"step {plan.first + at - 1}"
-            found[one.name] = f"{one.name} in {where} reads {one.about} by {updates(one.age)}: stale weights"
+            found[one.name] = (
+                f"{one.name} in {title(plan.expanded, at)} reads {one.about} by {updates(one.age)}: stale weights"
+            )
     return tuple(found.values())

@@ -58,3 +58,17 @@ class Graph:
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Every phase that is declared: those of ``start``, of ``step``, of ``end``."""
+        return (*self.start, *self.step, *self.end)
+
+    @property
+    def sources(self) -> dict[str, set[str]]:
+        """What each resource that is the target of a copy is copied from."""
+        found: dict[str, set[str]] = {}
+        for phase in self.phases:
+            for target, source in phase.copies:
+                found.setdefault(target, set()).add(source)
+        return found

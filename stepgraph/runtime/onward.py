@@ -34,21 +34,12 @@ def changes(phase: Phase, graph: Graph) -> bool:
 
 def contents(mirror: Mirror) -> dict[str, Hashable]:
     """What everything holds, so that equal entries are equal contents: whose contents they are, and which version."""
-    sources = sources_of(mirror.graph)
+    sources = mirror.graph.sources
     found: dict[str, Hashable] = {}
     for name in carried(mirror.graph):
-        version = mirror.versions.get(name, NEVER if sources[name] else 0)
+        version = mirror.versions.get(name, NEVER if name in sources else 0)
         if version != NEVER and mirror.places[name] != "none":
             found[name] = (origin(name, sources), version)
-    return found
-
-
-def sources_of(graph: Graph) -> dict[str, set[str]]:
-    """What each resource is copied from."""
-    found: dict[str, set[str]] = {name: set() for name in graph.resources}
-    for phase in (*graph.start, *graph.step, *graph.end):
-        for target, source in phase.copies:
-            found[target].add(source)
     return found
 
 
@@ -56,12 +47,12 @@ def origin(name: str, sources: Mapping[str, set[str]]) -> str:
     """The resource whose contents these are, where that is certain: a copy of one thing, that is a copy of one, ..."""
     seen = {name}
     here = name
-    while len(sources[here]) == 1:
+    while len(sources.get(here, ())) == 1:
         here = next(iter(sources[here]))
         if here in seen:
             return name
         seen.add(here)
-    return name if sources[here] else here
+    return name if here in sources else here
 
 
 def rest(plan: Any, step: int, mirror: Mirror) -> Any:

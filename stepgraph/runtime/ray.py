@@ -382,8 +382,7 @@ def recipes_of(config: Mapping[str, Any], plan: RunnablePlan, run_dir: Path, see
         name: Recipe(name, str(_section(config, name)[TARGET]), options, shared)
         for name, (_, options) in makers_of(config, plan).items()
     }
-    phases = (*plan.graph.start, *plan.graph.step, *plan.graph.end)
-    plain = any(phase.enabled and phase.component not in made for phase in phases)
+    plain = any(phase.enabled and phase.component not in made for phase in plan.graph.phases)
     return {**made, FUNCTIONS: Recipe(FUNCTIONS)} if plain else made
 
 

@@ -41,8 +41,7 @@ def load(plan: RunnablePlan, components: Components, checkpoint: Checkpoint, res
 
 def copied_into(plan: RunnablePlan) -> set[str]:
     """Resources that get their contents from others: a run begins without them."""
-    graph = plan.graph
-    return {target for phase in (*graph.start, *graph.step, *graph.end) for target, _ in phase.copies}
+    return set(plan.graph.sources)
 
 
 def streams_of(plan: RunnablePlan, components: Components, known: Container[str] = ()) -> dict[str, Stream]:

@@ -95,7 +95,7 @@ class Tracer:
         self._file = file
         self._offset = time.time() - time.monotonic()
         self._shift = (int(time.time()) % 10**6) * 1000 if file.torn else 0
-        components = {phase.component or OTHER for phase in (*graph.start, *graph.step, *graph.end)}
+        components = {phase.component or OTHER for phase in graph.phases}
         self._processes = {name: i for i, name in enumerate([*sorted(components), MEMORY], start=1)}
         self._named: set[int] = set()
         self._running: dict[Task, Slice] = {}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stepgraph.compiler.check import Shape
+from stepgraph.compiler.check import Shape, title
 from stepgraph.compiler.dead import GONE
 from stepgraph.compiler.lower import Layout, Op
 from stepgraph.compiler.order import Key as Bit
@@ -235,5 +235,4 @@ def calls(plan: Plan, at: int, declared: bool = False) -> Iterator[Call]:
 
 def place(plan: Plan, at: int) -> str:
     """A position in words: ``start``, ``step 9``, ``end``."""
-    title = shape(plan, at).title
-    return f"step {plan.first + at - 1}" if title == "step" else title
+    return title(plan.expanded, at)

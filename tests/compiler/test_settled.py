@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepgraph.api import load
+from stepgraph.compiler.lower import Layout
+from stepgraph.compiler.settled import at_start
+
 from .made import brief, plan
 
 A = {"a": "weights", "b": "weights", "c": "weights"}
@@ -114,3 +118,10 @@ def test_work_that_moves_to_where_a_thing_is_stays() -> None:
 def test_pure_work_that_nobody_reads_and_that_moves_nothing_goes() -> None:
     step = {"ref": {"reads": ["a"], "moves": {"a": "host"}, "pure": True}}
     assert left(step) == []
+
+
+def test_what_starts_without_contents_is_equal_to_nothing() -> None:
+    layout = Layout(load({"resources": {"a": {"kind": "weights"}, "b": {"kind": "weights"}}}))
+    assert at_start(layout, 0b01) == (1, 0)
+    assert at_start(layout, 0b11, ("same", "same")) == (1, 1)
+    assert at_start(layout, 0b10, ("same", "same")) == (0, 1)
