@@ -7,10 +7,10 @@ declared list can tell: where a handoff meets the room that the placement asks f
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from dataclasses import replace
+from typing import Generic, NamedTuple, TypeVar
 
-from stepgraph.compiler.expand import Expanded, Kind
+from stepgraph.compiler.expand import Expanded, Shape
 from stepgraph.compiler.lower import Layout, Op
 from stepgraph.compiler.seq import Index, Seq, scan
 from stepgraph.errors import GraphError, did_you_mean
@@ -37,22 +37,12 @@ class Table(Generic[T]):
         return self.values[number]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """What the walk knows between two steps: ``places`` (packed), and the cells that surely or maybe hold contents."""
 
     places: int
     have: int
     maybe: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A kind of step as the walk met it: the same phases, with the room that each of them must leave."""
-
-    title: str
-    ops: tuple[Op, ...]
-    due: frozenset[str] = field(compare=False)
 
 
 class RefusedError(Exception):
@@ -109,53 +99,50 @@ def check(expanded: Expanded, state: State, label_of: Callable[[Shape], int]) ->
     return seq
 
 
-def walk(layout: Layout, kind: Kind, state: State, rooms: Rooms) -> tuple[Shape, State]:
+def walk(layout: Layout, kind: Shape, state: State, rooms: Rooms) -> tuple[Shape, State]:
     """One step of the walk."""
+    places, have, maybe = state
     ops = []
     for op in kind.ops:
-        if op.simple and fine(op, state):
+        if op.simple and not (places & ~op.stands or op.reads & ~have or op.values & (have | maybe)):
             ops.append(op)
-            state = State(state.places, state.have | op.makes, state.maybe & ~op.makes)
+            have, maybe = have | op.makes, maybe & ~op.makes
             continue
-        enter(layout, op, state)
-        ops.append(rooms.bound(op, state.places) if op.asks else op)
-        state = leave(layout, ops[-1], state)
+        enter(layout, op, places, have, maybe)
+        ops.append(rooms.bound(op, places) if op.asks else op)
+        places, have, maybe = leave(layout, ops[-1], places, have, maybe)
     if kind.title == "step":
-        state = State(state.places, layout.shift(state.have), layout.shift(state.maybe))
-    return Shape(kind.title, tuple(ops), kind.due), state
+        have, maybe = layout.shift(have), layout.shift(maybe)
+    return Shape(kind.title, tuple(ops)), State(places, have, maybe)
 
 
-def fine(op: Op, state: State) -> bool:
-    """Whether simple work finds all that it asks for; what it does not find is told by ``enter`` and ``leave``."""
-    wrong = state.places & ~(op.needs & op.held)
-    return not (wrong or op.reads & ~state.have or op.values & (state.have | state.maybe))
-
-
-def enter(layout: Layout, op: Op, state: State) -> None:
+def enter(layout: Layout, op: Op, places: int, have: int, maybe: int) -> None:
     """Refuse a phase whose needs do not hold, or that takes what is not there."""
-    wrong = state.places & ~op.needs
+    wrong = places & ~op.needs
     if wrong:
         freed = 0 if op.handoff or op.may else sum(move.bit for move in op.moves if move.frees)
         raise RefusedError(op, "double" if wrong & freed else "place", layout.at(wrong & freed or wrong), op.needs)
-    missing = op.reads & ~(state.have | state.maybe if op.may else state.have)
+    missing = op.reads & ~(have | maybe if op.may else have)
     if missing:
         raise RefusedError(op, "empty", layout.cell_name(missing))
 
 
-def leave(layout: Layout, op: Op, state: State) -> State:
-    """The state after a phase, unless it copies what is not there, or gives contents to what is freed."""
-    places, have = op.put(state.places, op.parts), state.have & ~op.frees(op.parts)
-    for copy in op.copies:
+def leave(layout: Layout, op: Op, places: int, have: int, maybe: int) -> tuple[int, int, int]:
+    """What is after a phase, unless it copies what is not there, or gives contents to what is freed."""
+    effect = op.effect(op.parts)
+    places, have = effect.put(places), have & ~effect.lost
+    for copy in effect.copies:
         if not have & copy.source:
             raise RefusedError(op, "empty", layout.cell_name(copy.source))
         have |= 0 if op.may else copy.target
-    if places & ~op.holding(op.parts):
-        raise RefusedError(op, "freed", layout.at(places & ~op.holding(op.parts)))
-    if op.values & (have | state.maybe):
-        raise RefusedError(op, "twice", layout.cell_name(op.values & (have | state.maybe)))
+    wrong = places & ~effect.holding
+    if wrong:
+        raise RefusedError(op, "freed", layout.at(wrong))
+    if op.values & (have | maybe):
+        raise RefusedError(op, "twice", layout.cell_name(op.values & (have | maybe)))
     if op.may:
-        return State(places, have, state.maybe | op.makes & ~have)
-    return State(places, have | op.makes, state.maybe & ~op.makes)
+        return places, have, maybe | op.makes & ~have
+    return places, have | op.makes, maybe & ~op.makes
 
 
 class Rooms:
@@ -167,7 +154,7 @@ class Rooms:
 
     def bound(self, op: Op, places: int) -> Op:
         """The phase with the room that it must leave wherever it meets it here."""
-        after = op.put(places, op.parts)
+        after = op.effect(op.parts).put(places)
         wrong = places & ~op.room
         for move in op.moves:
             wrong |= places & ~move.room | after & ~move.swap
@@ -265,7 +252,7 @@ class Story:
                     return
                 yield title(self.expanded, at), done
 
-    def so_far(self) -> list[tuple[int, Kind]]:
+    def so_far(self) -> list[tuple[int, Shape]]:
         """The steps up to the one that is refused; of a long run the last few."""
         index = Index(self.expanded.seq)
         begin = max(0, self.at - 64)

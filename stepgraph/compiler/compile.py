@@ -11,9 +11,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stepgraph.compiler import check, dead, room, settled, staleness
-from stepgraph.compiler.check import Shape, State, Table
+from stepgraph.compiler.check import State, Table
 from stepgraph.compiler.dead import Aim, Wants
-from stepgraph.compiler.expand import Expanded, expand
+from stepgraph.compiler.expand import Expanded, Shape, expand
 from stepgraph.compiler.least import least, plain
 from stepgraph.compiler.plan import Plan
 from stepgraph.compiler.seq import Seq, labels, relabel, scan, spans

@@ -7,7 +7,7 @@ gives nothing wanted is dropped, and what it would itself have needed is not wan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from stepgraph.compiler.lower import Layout, Op
 
@@ -15,16 +15,14 @@ GONE = -1
 """What is kept of a phase that is dropped altogether. Otherwise: the bits of its parts that remain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wants:
+class Wants(NamedTuple):
     """What the rest of the run wants: places (packed sets, all ones where anything goes) and contents."""
 
     places: int
     cells: int
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
+class Aim(NamedTuple):
     """The result for one step: what is kept of each phase, the places wanted right after its moves, whether it is pure
     work whose contents nobody wants, and the contents wanted of one that stays or goes as a whole (of others all, as
     the sweep has dropped what nobody wants)."""
@@ -61,28 +59,13 @@ def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) 
             new[i] = missed(op, new[i], places, cells)
         live[i] = cells if op.phase.whole or op.phase.pure else -1
         idle[i] = op.removable and not op.handoff and not (op.makes & cells or op.sinks)
-        wanted[i] = places if new[i] == GONE else places & op.holding(new[i])
+        wanted[i] = places
         if new[i] != GONE:
-            places, cells = before(op, new[i], wanted[i], cells)
+            # What it makes, copies or moves was not wanted before.
+            effect = op.effect(new[i])
+            wanted[i] = places & effect.holding
+            places, cells = (wanted[i] | effect.moved) & effect.entry, cells & ~effect.given | effect.taken
     return Aim(tuple(new), tuple(wanted), tuple(idle), tuple(live)), Wants(places, cells)
-
-
-def before(op: Op, keep: int, places: int, cells: int) -> tuple[int, int]:
-    """What is wanted before a phase that is kept. What it makes, copies or moves was not wanted before; what may fire
-    kills nothing."""
-    if not op.may:
-        cells &= ~op.kills
-        for copy in op.copies:
-            if keep & copy.part:
-                cells &= ~copy.target
-        cells &= ~op.frees(keep)
-        for move in op.moves:
-            if keep & move.part:
-                places |= move.field
-    for copy in op.copies:
-        if keep & copy.part:
-            cells |= copy.source
-    return places & op.entry(keep), cells | op.reads
 
 
 def missed(op: Op, keep: int, places: int, cells: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import lcm
+from typing import NamedTuple
 
 from stepgraph.compiler.lower import Apart, Layout, Op, lower
 from stepgraph.compiler.seq import Node, Seq, repeat, whole
@@ -23,6 +24,9 @@ BLOCK = 5040
 
 CHUNK = 64
 """Steps between marked ones come in pieces of multiples of this, and of less: a power of two."""
+
+RUN = 4
+"""How many phases are looked up together."""
 
 KindOf = Callable[[int], int]
 """From the bits of a due-set to the number of its kind."""
@@ -55,13 +59,16 @@ class Gate:
         return any(on(beat, k) for beat in self.maybe)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Shape(NamedTuple):
     """Phases that are due together, in declared order. ``title`` is ``start``, ``step`` or ``end``."""
 
     title: str
     ops: tuple[Op, ...]
-    due: frozenset[str]
+
+    @property
+    def due(self) -> frozenset[str]:
+        """The names of its phases."""
+        return frozenset(op.name for op in self.ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ class Expanded:
     """
 
     layout: Layout
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Shape, ...]
     seq: Seq
     first: int
     total: int
@@ -118,8 +125,8 @@ def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset(), *, 
     """
     layout = Layout(graph, apart)
     gates = {phase.name: gate(phase, graph, first, total) for phase in graph.step}
-    start = Kind("start", (), frozenset()) if rest is not None else start_kind(layout, graph, gates, first, total)
-    kinds: list[Kind] = [start, end_kind(layout, graph)]
+    start = Shape("start", ()) if rest is not None else start_kind(layout, graph, gates, first, total)
+    kinds: list[Shape] = [start, end_kind(layout, graph)]
     begin = first if rest is None else rest
     known: dict[int, int] = {}
     lowered = Lowered(layout)
@@ -136,7 +143,7 @@ def expand(graph: Graph, first: int, total: int, apart: Apart = frozenset(), *, 
     return Expanded(layout, tuple(kinds), (0, *steps, 1), begin, total, gates, first)
 
 
-def start_kind(layout: Layout, graph: Graph, gates: dict[str, Gate], first: int, total: int) -> Kind:
+def start_kind(layout: Layout, graph: Graph, gates: dict[str, Gate], first: int, total: int) -> Shape:
     """``start``, and after it the steps before the first one, of which only what runs ahead of them is left."""
     ops = [lower(layout, p, "start") for p in graph.start if p.enabled]
     for early in range(-layout.ahead, 0):
@@ -146,12 +153,11 @@ def start_kind(layout: Layout, graph: Graph, gates: dict[str, Gate], first: int,
             due = one.fires(first + slot)
             if slot >= 0 and first + slot < total and (due or one.may_fire(first + slot)):
                 ops.append(lower(layout, phase, slot, may=not due))
-    return Kind("start", tuple(ops), frozenset(op.name for op in ops))
+    return Shape("start", tuple(ops))
 
 
-def end_kind(layout: Layout, graph: Graph) -> Kind:
-    ops = tuple(lower(layout, p, "end") for p in graph.end if p.enabled)
-    return Kind("end", ops, frozenset(op.name for op in ops))
+def end_kind(layout: Layout, graph: Graph) -> Shape:
+    return Shape("end", tuple(lower(layout, p, "end") for p in graph.end if p.enabled))
 
 
 class Lowered:
@@ -160,15 +166,27 @@ class Lowered:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._ops: dict[tuple[int, bool], Op] = {}
+        self._runs: dict[tuple[int, int], tuple[Op, ...]] = {}
 
-    def kind(self, mask: int) -> Kind:
+    def kind(self, mask: int) -> Shape:
         """The kind of a due-set: two bits a phase, due and may be due. Due wins."""
+        found: tuple[Op, ...] = ()
+        for i in range(0, len(self.layout.graph.step), RUN):
+            key = i, mask >> 2 * i & (1 << 2 * RUN) - 1
+            known = self._runs.get(key)
+            if known is None:
+                known = self._runs[key] = self.run(*key)
+            found += known
+        return Shape("step", found)
+
+    def run(self, first: int, mask: int) -> tuple[Op, ...]:
+        """A few phases that stand together: few of their due-sets make many of a step."""
         found = []
-        for i in range(len(self.layout.graph.step)):
+        for i in range(RUN):
             bits = mask >> 2 * i & 3
             if bits:
-                found.append(self.op(i, may=not bits & 1))
-        return Kind("step", tuple(found), frozenset(op.name for op in found))
+                found.append(self.op(first + i, may=not bits & 1))
+        return tuple(found)
 
     def op(self, i: int, *, may: bool) -> Op:
         found = self._ops.get((i, may))

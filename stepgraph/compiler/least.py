@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stepgraph.compiler.check import Shape, Table
+from stepgraph.compiler.check import Table
 from stepgraph.compiler.dead import GONE, Wants
+from stepgraph.compiler.expand import Shape
 from stepgraph.compiler.lower import Layout, Op, bits_of
 from stepgraph.compiler.seq import Seq, scan
 from stepgraph.compiler.settled import Facts, Tokens
@@ -139,7 +140,7 @@ def follow(declared: list[int], op: Op, news: dict[int, int], removed: bool) -> 
     """What the declared list has after this phase."""
     if removed:
         return
-    for cell in bits_of(op.frees(op.parts)):
+    for cell in op.effect(op.parts).freed:
         declared[cell] = 0
     for copy in op.copies:
         declared[copy.to] = declared[copy.of]
@@ -191,17 +192,17 @@ def passed(op: Op, keep: int, places: int, tokens: Tokens, news: dict[int, int])
     """The spot after one phase with the parts ``keep``, or ``None`` where it cannot run or an observer would tell."""
     if keep == GONE:
         return places, tokens
-    if places & ~op.entry(keep):
+    effect = op.effect(keep)
+    if places & ~effect.entry:
         return None
-    places, have = op.put(places, keep), list(tokens)
-    if places & ~op.holding(keep):
+    places, have = effect.put(places), list(tokens)
+    if places & ~effect.holding:
         return None
-    for cell in bits_of(op.frees(keep)):
+    for cell in effect.freed:
         have[cell] = 0
-    copied = [copy for copy in op.copies if keep & copy.part]
-    if not all(have[copy.of] for copy in copied):
+    if not all(have[copy.of] for copy in effect.copies):
         return None
-    for copy in copied:
+    for copy in effect.copies:
         have[copy.to] = have[copy.of]
     for cell, token in news.items():
         have[cell] = token

@@ -9,7 +9,7 @@ for.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stepgraph.ir.graph import Graph
 from stepgraph.ir.phase import Phase
@@ -54,15 +54,38 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Effect:
+    """What a phase does when some of its parts remain, ready for the sweeps.
+
+    The places after its moves are those of ``stays`` as they were, and ``goes``. ``lost`` are the cells that its moves
+    free, also as numbers in ``freed``. ``entry`` must hold before it, ``holding`` once its moves are made. Whatever is
+    wanted after it of the places ``moved`` and the cells ``given`` is not wanted before it; the cells ``taken`` are.
+    """
+
+    stays: int
+    goes: int
+    lost: int
+    freed: tuple[int, ...]
+    entry: int
+    holding: int
+    copies: tuple[Copy, ...]
+    moved: int
+    given: int
+    taken: int
+
+    def put(self, places: int) -> int:
+        """The places after its moves; of a phase that may not run, both the old and the new."""
+        return places & self.stays | self.goes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Op:
     """A phase in one scope; one object each, so that sweeps compare them by identity.
 
-    ``needs``, ``room`` and ``held`` are packed place sets, all ones where anything goes. ``keep`` in the methods is the
-    bits of the parts that remain.
-
-    ``needs`` must hold whenever the phase runs; of work it includes what the placement adds. ``room`` is what the
-    placement adds to a handoff, and holds wherever the declared list meets it. ``held`` must hold after the moves.
-    Of ``simple`` work only the reads, the writes and the needs count: the sweeps make short work of it.
+    ``needs``, ``room`` and ``held`` are packed place sets, all ones where anything goes. ``needs`` must hold whenever
+    the phase runs; of work it includes what the placement adds. ``room`` is what the placement adds to a handoff, and
+    holds wherever the declared list meets it. ``held`` must hold after the moves. Of ``simple`` work only the reads,
+    the writes and ``stands`` (needs and held) count: the sweeps make short work of it.
     """
 
     name: str
@@ -87,40 +110,42 @@ class Op:
     changes: bool
     taken: tuple[int, ...]
     lasting: tuple[int, ...]
+    stands: int
+    _effects: dict[int, Effect] = field(init=False, default_factory=dict)
 
-    def put(self, places: int, keep: int) -> int:
-        """The places after its moves; of a phase that may not run, both the old and the new."""
-        for move in self.moves:
-            if keep & move.part:
-                places = places | move.bit if self.may else places & ~move.field | move.bit
-        return places
+    def effect(self, keep: int) -> Effect:
+        """What it does with the parts ``keep`` (their bits)."""
+        found = self._effects.get(keep)
+        if found is None:
+            found = self._effects[keep] = effect(self, keep)
+        return found
 
-    def frees(self, keep: int) -> int:
-        """The cells whose contents its moves lose."""
-        cells = 0
-        for move in self.moves:
-            if move.frees and keep & move.part:
-                cells |= move.cell
-        return cells
 
-    def entry(self, keep: int) -> int:
-        """The places it asks for at entry: its own needs, and room for itself and for what it puts on the device."""
-        asked = self.needs & self.room
-        for move in self.moves:
-            if keep & move.part:
-                asked &= move.room
-        return asked
-
-    def holding(self, keep: int) -> int:
-        """The places it asks for once its moves are made: nothing that it writes or copies may be freed."""
-        asked = self.held
-        for move in self.moves:
-            if keep & move.part:
-                asked &= move.swap
-        for copy in self.copies:
-            if keep & copy.part:
-                asked &= copy.held
-        return asked
+def effect(op: Op, keep: int) -> Effect:
+    """Put together what remains of a phase."""
+    moves = [move for move in op.moves if keep & move.part]
+    copies = tuple([copy for copy in op.copies if keep & copy.part])
+    moved, lost, sources, targets = 0, 0, op.reads, op.kills
+    entry, holding = op.needs & op.room, op.held
+    for move in moves:
+        moved |= move.field
+        lost |= move.cell if move.frees else 0
+        entry, holding = entry & move.room, holding & move.swap
+    for copy in copies:
+        sources, targets = sources | copy.source, targets | copy.target
+        holding &= copy.held
+    return Effect(
+        stays=-1 if op.may else ~moved,
+        goes=sum(move.bit for move in moves),
+        lost=lost,
+        freed=bits_of(lost),
+        entry=entry,
+        holding=holding,
+        copies=copies,
+        moved=0 if op.may else moved,
+        given=0 if op.may else targets | lost,
+        taken=sources,
+    )
 
 
 class Layout:
@@ -249,6 +274,7 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         needs &= layout.want(name, word)
     moves = tuple([lower_move(layout, phase, i, own) for i in range(len(phase.moves))])
     copies = tuple([lower_copy(layout, pair, len(moves) + i) for i, pair in enumerate(phase.copies)])
+    needs, held = needs if handoff else needs & room, meet(alive, given)
     bits = layout.bits(scope)
     made, written, reads = union(bits, given), union(bits, phase.writes), union(bits, taken)
     return Op(
@@ -263,8 +289,8 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         kills=0 if may else written,
         values=written & ~layout.lasting,
         sinks=not layout.sinks.isdisjoint(phase.writes),
-        needs=needs if handoff else needs & room,
-        held=meet(alive, given),
+        needs=needs,
+        held=held,
         room=room if handoff else ones,
         moves=moves,
         copies=copies,
@@ -273,6 +299,7 @@ def lower(layout: Layout, phase: Phase, scope: Scope, *, may: bool = False) -> O
         changes=bool(copies or made & layout.lasting or any(move.frees and move.cell for move in moves)),
         taken=bits_of(reads & layout.lasting),
         lasting=bits_of(made & layout.lasting),
+        stands=needs & held,
         asks=(handoff and room != ones) or any(move.room & move.swap != ones for move in moves),
     )
 

@@ -40,12 +40,12 @@ class Touch:
 
 def touch(layout: Layout, op: Op, keep: int) -> Touch:
     """The keys of a phase: ``(0, cell)`` contents, ``(1, field)`` places, ``(2, sink)``, ``(3, component)``."""
-    reads, writes = op.reads, op.makes | op.frees(keep)
-    for copy in op.copies:
-        if keep & copy.part:
-            reads, writes = reads | copy.source, writes | copy.target
+    effect = op.effect(keep)
+    reads, writes = op.reads, op.makes | effect.lost
+    for copy in effect.copies:
+        reads, writes = reads | copy.source, writes | copy.target
     moves = [move for move in op.moves if keep & move.part]
-    places = spread(layout, op.entry(keep) & op.holding(keep))
+    places = spread(layout, effect.entry & effect.holding)
     taken = {(0, cell) for cell in bits_of(reads)} | {(1, at) for at in places}
     given: set[Key] = {(0, cell) for cell in bits_of(writes)} | {(1, move.at) for move in moves}
     given |= {(2, name) for name in op.phase.writes if layout.graph.resources[name].kind == "sink"}

@@ -299,7 +299,7 @@ class Plan:
 def needs(layout: Layout, op: Op, keep: int) -> dict[str, str]:
     """The needs of a phase in words: its own, then what the placement adds to what remains of it."""
     found = dict(op.phase.needs)
-    mask = op.entry(keep)
+    mask = op.effect(keep).entry
     for name in layout.placed:
         if name not in found and not mask & layout.bit(name, "device"):
             found[name] = "!device"

@@ -29,15 +29,16 @@ FAR = 256
 def kept_key(done: Done) -> tuple[object, ...]:
     """What remains of a step, as a value."""
     pairs = zip(done.shape.ops, done.kept, strict=True)
-    return tuple((op.name, op.may, keep, op.entry(keep)) for op, keep in pairs if keep != GONE)
+    return tuple((op.name, op.may, keep, op.effect(keep).entry) for op, keep in pairs if keep != GONE)
 
 
 def codes(layout: Layout, done: Done) -> tuple[tuple[str, str], ...]:
     """The phases of a step that do not run, each with its code."""
+    due = done.shape.due
     found = [
         (phase.name, "not_due" if phase.enabled else "disabled")
         for phase in declared(layout.graph, done)
-        if phase.name not in done.shape.due
+        if phase.name not in due
     ]
     gone = [i for i, keep in enumerate(done.kept) if keep == GONE]
     return tuple(found + [(done.shape.ops[i].name, code(layout, done, i)) for i in gone])
@@ -110,7 +111,7 @@ def consumes(op: Op, keep: int, part: Move | Copy, facts: Facts) -> bool:
     """
     if isinstance(part, Copy):
         return bool(op.reads & part.target) or any(keep & c.part and c.source == part.target for c in op.copies)
-    asked = op.entry(keep) & op.holding(keep)
+    asked = op.effect(keep).entry & op.effect(keep).holding
     if not facts.places & part.none:
         asked |= part.none
     return asked & part.field != part.field

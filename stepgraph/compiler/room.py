@@ -41,7 +41,7 @@ def moments(done: Done) -> Iterator[Moment]:
     yield Moment(-1, places)
     for i, (op, keep) in enumerate(zip(done.shape.ops, done.kept, strict=True)):
         if keep != GONE and op.moves:
-            places = op.put(places, keep)
+            places = op.effect(keep).put(places)
             yield Moment(i, places)
 
 
@@ -125,7 +125,7 @@ def order_that_fits(layout: Layout, done: Done, moment: Moment, limits: dict[str
         high += 1
     places = done.facts.places
     for op, keep in ops[:low]:
-        places = op.put(places, keep)
+        places = op.effect(keep).put(places)
     if not 1 < high - low <= MOST:
         return ()
     for tried in permutations(ops[low:high]):
@@ -140,7 +140,7 @@ def fits(layout: Layout, ops: list[tuple[Op, int]], places: int, limits: dict[st
         # A thing must be where a copy wants it, and its contents must not be freed after they were copied in.
         if places & ~op.needs:
             return False
-        places = op.put(places, keep)
+        places = op.effect(keep).put(places)
         if any(move.frees and move.cell in copied for move in op.moves if keep & move.part):
             return False
         copied |= {copy.target for copy in op.copies if keep & copy.part}

@@ -6,17 +6,16 @@ where every need until the thing's next move is met by where it already is; a co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from stepgraph.compiler.dead import GONE, Aim
-from stepgraph.compiler.lower import Layout, Op, bits_of
+from stepgraph.compiler.lower import Layout, Op
 
 Tokens = tuple[int, ...]
 """The contents of each lasting cell: equal numbers are equal contents, 0 is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """Where everything is (packed; several bits where it is not known), and which cells hold the same."""
 
     places: int
@@ -45,19 +44,19 @@ def sweep(ops: tuple[Op, ...], aim: Aim, facts: Facts, drop: bool) -> tuple[tupl
         if drop and (op.handoff or aim.idle[i]) and not op.may and new[i] != GONE:
             new[i] = useful(op, aim, i, places, tokens)
         if new[i] != GONE:
-            places = op.put(places, new[i]) if op.moves else places
+            places = op.effect(new[i]).put(places) if op.moves else places
             fresh = change(op, new[i], tokens, fresh) if op.changes else fresh
     return tuple(new), Facts(places, canonical(tokens))
 
 
 def change(op: Op, keep: int, tokens: list[int], fresh: int) -> int:
     """Give the cells their contents after a phase. Returns the next number that no contents have."""
-    for cell in bits_of(op.frees(keep)):
+    effect = op.effect(keep)
+    for cell in effect.freed:
         tokens[cell] = 0
-    for copy in op.copies:
-        if keep & copy.part:
-            tokens[copy.to] = fresh if op.may else tokens[copy.of]
-            fresh += op.may
+    for copy in effect.copies:
+        tokens[copy.to] = fresh if op.may else tokens[copy.of]
+        fresh += op.may
     for cell in op.lasting:
         tokens[cell] = fresh
         fresh += 1

@@ -6,17 +6,17 @@ It shares nothing with the sweeps but the effects of a phase, so that an error i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from stepgraph.compiler.check import Shape, Table
+from stepgraph.compiler.check import Table
 from stepgraph.compiler.dead import GONE, Wants
+from stepgraph.compiler.expand import Shape
 from stepgraph.compiler.lower import Op, bits_of
 from stepgraph.compiler.seq import Seq, scan
 from stepgraph.compiler.settled import Facts, Tokens, canonical, change
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
+class Both(NamedTuple):
     """Places of the pruned list, and the contents of the declared one followed by those of the pruned one."""
 
     places: int
@@ -51,18 +51,19 @@ def entered(op: Op, keep: int, places: int, declared: list[int], pruned: list[in
         if not op.removable:
             raise UnsoundError(op, "it is due and does not run")
         return places
-    if places & ~op.entry(keep):
+    effect = op.effect(keep)
+    if places & ~effect.entry:
         raise UnsoundError(op, "a place that it needs is not there")
     compare(op, declared, pruned)
-    places = op.put(places, keep)
-    if places & ~op.holding(keep):
+    places = effect.put(places)
+    if places & ~effect.holding:
         raise UnsoundError(op, "it gives contents to what is freed")
     return places
 
 
 def watched(op: Op, places: int, declared: list[int], pruned: list[int], fresh: int) -> int:
     """Simple work of both lists."""
-    if places & ~(op.needs & op.held):
+    if places & ~op.stands:
         raise UnsoundError(op, "a place that it needs is not there")
     compare(op, declared, pruned)
     for cell in op.lasting:
@@ -72,8 +73,9 @@ def watched(op: Op, places: int, declared: list[int], pruned: list[int], fresh: 
 
 
 def compare(op: Op, declared: list[int], pruned: list[int]) -> None:
-    if any(declared[cell] != pruned[cell] for cell in op.taken):
-        raise UnsoundError(op, "it reads other contents")
+    for cell in op.taken:
+        if declared[cell] != pruned[cell]:
+            raise UnsoundError(op, "it reads other contents")
 
 
 def halves(tokens: Tokens) -> tuple[list[int], list[int]]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stepgraph.compiler.check import Shape, title
+from stepgraph.compiler.check import title
 from stepgraph.compiler.dead import GONE
+from stepgraph.compiler.expand import Shape
 from stepgraph.compiler.lower import Layout, Op
 from stepgraph.compiler.order import Key as Bit
 from stepgraph.compiler.order import Touch, touch
@@ -46,7 +47,7 @@ class Call:
     def off_device(self, resource: str) -> bool:
         """Whether the placement wants a resource off the device for it."""
         bits = self.layout.fields[resource] & self.layout.on_device
-        return resource not in dict(self.op.phase.needs) and not self.op.entry(self.keep) & bits
+        return resource not in dict(self.op.phase.needs) and not self.op.effect(self.keep).entry & bits
 
     def puts(self) -> str:
         """What it puts on the device, in words."""
@@ -201,7 +202,8 @@ class Edges:
         """Whether a call asks more of a resource's place than that it is not freed."""
         layout = self.plan.layout
         mask = layout.fields[resource] & ~layout.bit(resource, "none")
-        return call.op.entry(call.keep) & call.op.holding(call.keep) & mask != mask
+        effect = call.op.effect(call.keep)
+        return effect.entry & effect.holding & mask != mask
 
 
 def after_write(key: Key, reads: dict[Key, None]) -> str:

@@ -196,7 +196,7 @@ def walk(done: Done) -> Iterator[tuple[Op, int, int]]:
     places = done.facts.places
     for op, keep in zip(done.shape.ops, done.kept, strict=True):
         if keep != GONE:
-            after = op.put(places, keep)
+            after = op.effect(keep).put(places)
             yield op, places, after
             places = after
 
