@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 import subprocess
-import time
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -255,16 +254,13 @@ def test_edges_go_down_and_boxes_keep_apart_in_any_graph(seed: int) -> None:
     assert max(sum(s.layer == layer for s in placed.spots.values()) for layer in range(40)) <= WIDE
 
 
-# ---- size and time
+# ---- size
 
 
-def test_two_hundred_phases_are_drawn_in_under_a_second() -> None:
-    plan = many(200)
-    began = time.process_time()
-    drawn = html(scene_of(plan))
-    assert time.process_time() - began < 1.0
-    assert len(drawn) < 1_000_000
-    assert overlapping(scene_of(plan).sheet) == []
+def test_the_page_of_two_hundred_phases_is_short_and_no_boxes_overlap() -> None:
+    scene = scene_of(many(200))
+    assert len(html(scene)) < 1_000_000
+    assert overlapping(scene.sheet) == []
 
 
 @pytest.mark.parametrize("every", [(10, 20, 30), (7, 11, 13), (97, 331, 89)])
