@@ -51,13 +51,20 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What every component is built with: the model and data sections of the configuration, the seed, the folder."""
+    """What every component is built with: the model and data sections of the configuration, the seed, the folder.
+
+    A component may be several processes that are called alike, ``ranks`` of them, and this is number ``rank``. They
+    find each other at ``meeting``, a HOST:PORT that is kept free for rank 0.
+    """
 
     model: Mapping[str, Any]
     data: Mapping[str, Any]
     seed: int
     run_dir: Path
     devices: str = "auto"
+    rank: int = 0
+    ranks: int = 1
+    meeting: str = ""
 
 
 class Stream(Protocol):
