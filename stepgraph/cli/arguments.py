@@ -24,7 +24,7 @@ VALUED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--package", "-p", "--config-name", "-cn", "--config-dir", "-cd"), ()),
 }
 """Flags that take a value, with the values they take where that is fixed."""
-GROUPS = ("graph", "placement", "engine", "trainer", "rewards", "data", "model", "executor", "tracker")
+GROUPS = ("graph", "placement", "engine", "trainer", "rewards", "data", "model", "executor", "transport", "tracker")
 """The groups that a configuration has one choice of."""
 SIDE = "--"
 """Stands before each side of a comparison."""

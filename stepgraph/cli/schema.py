@@ -39,6 +39,7 @@ class Config:
     components: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     executor: dict[str, Any] = field(default_factory=dict)
+    transport: dict[str, Any] = field(default_factory=dict)
     tracker: dict[str, Any] = field(default_factory=dict)
     run: RunSection = field(default_factory=RunSection)
     step: int | None = None

@@ -16,6 +16,7 @@ from stepgraph.registry import COMPONENTS, resolve
 from stepgraph.runtime.bind import bind_function, check_arguments
 from stepgraph.runtime.contract import Shared
 from stepgraph.runtime.plans import RunnablePlan, kept, named, owner
+from stepgraph.runtime.transport import Channels, transport_of
 
 TARGET = "_target_"
 OWN = "components"
@@ -25,6 +26,7 @@ ASKS = "asks"
 
 def build_components(config: Mapping[str, Any], plan: RunnablePlan, run_dir: Path, seed: int = 0) -> dict[str, Any]:
     """Every component that a kept phase of the plan uses, built from its section of the configuration."""
+    Channels(transport_of(config)).check(plan)
     made = shared_of(config, run_dir, seed)
     return {name: target(made, **options) for name, (target, options) in makers_of(config, plan).items()}
 

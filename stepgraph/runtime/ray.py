@@ -35,6 +35,7 @@ from stepgraph.runtime.report import Report
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.saving import Part
 from stepgraph.runtime.schedule import Task
+from stepgraph.runtime.transport import Channels, Transport, transport_of
 from stepgraph.runtime.workers import Handed, NotRun, Reported
 
 FUNCTIONS = "functions"
@@ -93,7 +94,9 @@ class Hiring:
         recipes = recipes_of(self.config, plan, run_dir, seed)
         sections = [name for name in self.config if TARGET in _section(self.config, name)]
         check_names(self.options.actors, dict.fromkeys((*recipes, *sections, FUNCTIONS)))
-        return RayCrew(plan, recipes, self.options, report)
+        transport = transport_of(self.config)
+        Channels.apart(transport, recipes, FUNCTIONS).check(plan)
+        return RayCrew(plan, recipes, self.options, report, transport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +118,18 @@ class RayCrew:
         recipes: Mapping[str, Recipe],
         options: Options,
         report: Report,
+        transport: Transport,
     ) -> None:
         self._ray: Any = importlib.import_module("ray")
         self._options, self._graph = options, plan.graph
+        self._plan, self._transport = plan, transport
         self._bundles = bundles(plan.graph, list(recipes), options.actors)
         self._owned = self._started = False
         """Whether this run connected to the cluster, and whether it started it."""
         self._group: Any = None
         self.members: dict[str, Member] = {}
         self._actors: dict[str, Any] = {}
+        self.channels = Channels(transport)
         self._dead = False
         try:
             self._connect()
@@ -183,6 +189,9 @@ class RayCrew:
         places = self._room()
         for name, recipe in recipes.items():
             self._actors[name] = self._new(recipe, places.get(name))
+        spots = self._ready({name: actor.spot.remote() for name, actor in self._actors.items()})
+        spots = {name: (spot,) for name, spot in spots.items()}
+        self.channels = Channels(self._transport, spots, FUNCTIONS).check(self._plan)
         surfaces = self._ready({name: actor.build.remote() for name, actor in self._actors.items()})
         self.members = {
             name: Member(name, actor, surfaces[name], self._late(actor)) for name, actor in self._actors.items()
@@ -235,7 +244,7 @@ class RayCrew:
         strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
         return strategies.PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=number)
 
-    def _ready(self, built: Mapping[str, Any]) -> dict[str, Surface]:
+    def _ready(self, built: Mapping[str, Any]) -> dict[str, Any]:
         try:
             found = self._ray.get(list(built.values()), timeout=self._options.start_s)
         except self._ray.exceptions.GetTimeoutError:
@@ -276,7 +285,8 @@ class RayCrew:
     def _told(self) -> str:
         where = "a cluster of its own" if self._started else "the cluster"
         groups = " | ".join("+".join(bundle.names) for bundle in self._bundles)
-        return f"ray: {len(self._actors)} actors on {where}, by device: {groups}"
+        weights = "".join(f"; weights go by {name}" for name in self.channels.names)
+        return f"ray: {len(self._actors)} actors on {where}, by device: {groups}{weights}"
 
 
 class RayWorkers:
@@ -291,7 +301,7 @@ class RayWorkers:
         member = self._crew.members[call.bound.component or FUNCTIONS]
         waits = [self._answers[task] for task in after]
         sources = [one for one in dict.fromkeys(call.copies.values()) if owner(self._graph, one) != member.name]
-        parcels = [self._exported(source, waits) for source in sources]
+        parcels = [self._exported(source, member.name, waits) for source in sources]
         order = self._order(call, member, len(waits), tuple(sources))
         given = [*waits, *(call.contents[name] for name in order.contents), *parcels]
         refs = member.actor.perform.options(num_returns=1 + len(order.values)).remote(order, *given)
@@ -310,8 +320,10 @@ class RayWorkers:
     def finish(self) -> None:
         """The actors end with the crew."""
 
-    def _exported(self, source: str, waits: list[Any]) -> Any:
-        return self._crew.members[owner(self._graph, source)].actor.export.remote(source, *waits)
+    def _exported(self, source: str, receiver: str, waits: list[Any]) -> Any:
+        sender = owner(self._graph, source)
+        channel = self._crew.channels.of(sender, receiver)
+        return self._crew.members[sender].actor.export.remote(source, channel, *waits)
 
     def _order(self, call: Call, member: Member, waits: int, sources: tuple[str, ...]) -> Order:
         context, head = call.context, call.head

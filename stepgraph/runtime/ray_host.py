@@ -32,9 +32,11 @@ from stepgraph.runtime.build import TARGET
 from stepgraph.runtime.call import Call, Caller, Outcome, staleness
 from stepgraph.runtime.context import RunContext
 from stepgraph.runtime.contract import Prompt, Stream
-from stepgraph.runtime.ray_wire import SKIPPED, About, Answer, Failed, Order, Parcel, Recipe, Surface
+from stepgraph.runtime.ray_parcel import Lost
+from stepgraph.runtime.ray_wire import SKIPPED, About, Answer, Failed, Order, Recipe, Surface
 from stepgraph.runtime.saving import fresh
 from stepgraph.runtime.schedule import Section, Task
+from stepgraph.runtime.transport import Channel, Parcel, Sender, Spot
 
 ASKS = "asks"
 """The group of threads that answers."""
@@ -54,6 +56,7 @@ class Host:
         self._all: dict[str, Any] = {}
         self._bindings: dict[Phase, Binding] = {}
         self._streams: dict[str, Stream] = {}
+        self._senders: dict[tuple[str, Channel], Sender] = {}
 
     def build(self) -> Surface:
         """Make the component, here: it may hold what cannot travel."""
@@ -89,15 +92,24 @@ class Host:
             now = time.monotonic()
             return _with_values(Answer(now, now, error=Failed.of(error)), order, {})
 
-    def export(self, source: str, *answers: Answer) -> Parcel:
+    def spot(self) -> Spot:
+        """Where this actor is, as far as that decides how weights travel."""
+        return here()
+
+    def export(self, source: str, channel: Channel, *answers: Answer) -> Parcel | None:
         """The weights behind a resource, once these calls are over."""
-        where = where_of(self._recipe.name)
         if any(answer.stops for answer in answers):
-            return Parcel(sender=where)  # nobody will open it: its receiver waits for the same calls
+            return None  # nobody will open it: its receiver waits for the same calls
         try:
-            return Parcel.of(self._component.weights(source), where)
+            return self._sender(source, channel).send(self._component.weights(source))
         except Exception as error:
-            return Parcel(error=Failed.of(error), sender=where)
+            return Lost(Failed.of(error), where_of(self._recipe.name))
+
+    def _sender(self, source: str, channel: Channel) -> Sender:
+        key = (source, channel)
+        if key not in self._senders:
+            self._senders[key] = channel.sender()
+        return self._senders[key]
 
     def ask(self, word: str, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, list[Mapping[str, float]]]:
         """Call a method for another actor, or give an attribute; with what was logged meanwhile."""
@@ -110,6 +122,8 @@ class Host:
 
     def close(self) -> None:
         """Let the component clean up."""
+        for sender in self._senders.values():
+            sender.close()
         close = getattr(self._component, "close", None)
         if callable(close):
             close()
@@ -136,7 +150,7 @@ class Host:
         saver, metrics, retries = Folder(order.part), list[Mapping[str, float]](), list[tuple[int, Failed]]()
         call = self._call(order, contents, saver, metrics)
         senders = {self._graph.resources[source].of for source in parcels}
-        components = {**self._all, **{name: Sender(self._all[name], parcels) for name in senders}}
+        components = {**self._all, **{name: Delivered(self._all[name], parcels) for name in senders}}
         outcome = Caller(
             self._graph, components, lambda _, attempt, error: retries.append((attempt, Failed.of(error)))
         ).perform(call)
@@ -200,7 +214,7 @@ class Folder:
         self.written = True
 
 
-class Sender:
+class Delivered:
     """A component whose weights have come already."""
 
     def __init__(self, component: Any, parcels: Mapping[str, Parcel]) -> None:
@@ -353,6 +367,17 @@ def where_of(name: str) -> str:
     ray: Any = importlib.import_module("ray")
     parts = [f"actor {name}", f"pid {os.getpid()}", f"node {ray.util.get_node_ip_address()} ({socket.gethostname()})"]
     return ", ".join([*parts, f"log {log}"] if log.startswith("/") else parts)
+
+
+def here() -> Spot:
+    """This process. Two that cannot see each other's processes share no machine, whatever Ray says."""
+    ray: Any = importlib.import_module("ray")
+    node = ray.get_runtime_context().get_node_id()
+    try:
+        seen = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        seen = ""
+    return Spot(f"{node} {seen}", os.getpid(), f"node {ray.util.get_node_ip_address()}, {node[:8]}")
 
 
 def _marked(methods: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What travels between the driver and the actors: calls, answers, weights and errors, all without the run's state.
+"""What travels between the driver and the actors: calls, answers and errors, all without the run's state.
 
 Contents do not travel here: they are object references beside the call, so that only who reads them fetches them.
 """
@@ -6,8 +6,7 @@ Contents do not travel here: they are object references beside the call, so that
 from __future__ import annotations
 
 import traceback
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from inspect import Signature
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from stepgraph.errors import RunError
 from stepgraph.ir.plan import Planned
-from stepgraph.runtime.contract import Shared, Weights
+from stepgraph.runtime.contract import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,57 +117,3 @@ class Answer:
 
 
 SKIPPED = Answer(skipped=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A tensor as bytes that the object store keeps outside of the pickle, so that reading it copies nothing."""
-
-    bytes: Any
-    dtype: str
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, tensor: Any) -> Packed:
-        import torch
-
-        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        return cls(flat.numpy(), str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-
-    def tensor(self) -> Any:
-        """A tensor on the store's own memory. It is read-only: whoever wants to change it copies it first."""
-        import torch
-
-        if not len(self.bytes):
-            return torch.empty(self.shape, dtype=getattr(torch, self.dtype))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            flat = torch.from_numpy(self.bytes)
-        return flat.view(getattr(torch, self.dtype)).reshape(self.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """Weights on their way from one actor to another."""
-
-    version: int = 0
-    named: tuple[tuple[str, Any], ...] = ()
-    error: Failed | None = None
-    sender: str = ""
-
-    @classmethod
-    def of(cls, weights: Weights, sender: str) -> Parcel:
-        return cls(weights.version, tuple((name, _packed(one)) for name, one in weights.tensors()), sender=sender)
-
-    def weights(self) -> Weights:
-        """As the receiver's body gets them."""
-        if self.error is not None:
-            raise self.error.error(self.sender)
-        return Weights(self.version, self._tensors)
-
-    def _tensors(self) -> Iterator[tuple[str, Any]]:
-        return ((name, one.tensor() if isinstance(one, Packed) else one) for name, one in self.named)
-
-
-def _packed(contents: Any) -> Any:
-    return Packed.of(contents) if type(contents).__module__.partition(".")[0] == "torch" else contents

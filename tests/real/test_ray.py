@@ -24,8 +24,8 @@ from stepgraph.runtime.bind import bind_one
 from stepgraph.runtime.contract import Shared
 from stepgraph.runtime.ray import named_as
 from stepgraph.runtime.ray_host import surface_of
+from stepgraph.runtime.ray_parcel import Packed
 from stepgraph.runtime.ray_room import bundles, sharing
-from stepgraph.runtime.ray_wire import Packed
 from stepgraph.runtime.result import Result
 from stepgraph.spec import parse
 
