@@ -31,6 +31,7 @@ HEAVY = ("torch", "transformers", "ray", "vllm", "deepspeed", "jax", "tensorflow
 CURE = {
     PHASES: "write component.method, pkg.mod.name, ./file.py:name, or the name of an installed phase",
     COMPONENTS: "write pkg.mod.Class, ./file.py:Class, or the name of an installed component",
+    TRACKERS: "write pkg.mod.Class, ./file.py:Class, or the name of an installed tracker",
 }
 CONTENTS = ("reads", "writes", "updates", "needs", "moves", "copies")
 CHANGED = "__stepgraph_changed__"

@@ -11,8 +11,9 @@ from stepgraph.cli.targets import TARGET, importable
 from stepgraph.compiler.plan import Plan
 from stepgraph.data.check import check_data
 from stepgraph.runtime.rundir import prepare_run_dir
+from stepgraph.runtime.tracking import tracker_of
 
-NAMED = ("engine", "trainer", "rewards", "data", "executor", "tracker")
+NAMED = ("engine", "trainer", "rewards", "data", "executor")
 
 
 def check(job: Job) -> int:
@@ -37,6 +38,8 @@ def _findings(job: Job) -> Iterator[tuple[str, str]]:
         section: Mapping[str, Any] = getattr(job.config, name)
         if TARGET in section:
             yield name, importable(name, str(section[TARGET]))
+    if tracker_of(job.config.tracker) is not None:
+        yield "tracker", str(job.config.tracker[TARGET])
 
 
 def _placement(job: Job, plan: Plan) -> str:

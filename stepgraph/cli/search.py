@@ -1,16 +1,19 @@
 """Where Hydra looks: user folders ahead of the packaged ones, and every ``graphs/`` folder as the group ``graph``.
 
-Both plug-ins are registered in this process only: an installed stepgraph changes nobody else's Hydra application.
+A tracker that a package offers is a choice of its group under that name, after any file of that name. All of this is
+registered in this process only: an installed stepgraph changes nobody else's Hydra application.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -19,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from stepgraph.api import extended
 from stepgraph.paths import folders, home
+from stepgraph.registry import TRACKERS
 
 GROUP = "graph"
 EXTENDS = "extends"
@@ -80,10 +84,12 @@ def packaged() -> Path:
 
 
 def register() -> None:
-    """Make both known to the Hydra of this process."""
+    """Make them known to the Hydra of this process."""
     plugins = Plugins.instance()
     plugins.register(GraphSource)
     plugins.register(UserFolders)
+    for name in entry_points(group=TRACKERS).names:
+        ConfigStore.instance().store(name, {"_target_": name}, group="tracker")
 
 
 def _is_ours(config_path: str) -> bool:

@@ -20,14 +20,24 @@ from stepgraph.runtime.checkpoint import clean, replace_durably
 from stepgraph.runtime.plans import RunnablePlan
 from stepgraph.runtime.rundir import RESULT
 from stepgraph.runtime.trace import TRACE, TraceFile
+from stepgraph.runtime.tracking import Tracked
 
 Watch = Callable[[Mapping[str, Any]], None]
+HURRY = 2.0
+"""Seconds that a run which ends at once waits for what it leaves behind."""
 
 
 class Journal:
     """Writes the run directory. Opening it is the first thing that leaves a trace on disk."""
 
-    def __init__(self, run_dir: Path, plan: RunnablePlan, config_text: str = "", watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        plan: RunnablePlan,
+        config_text: str = "",
+        watch: Watch | None = None,
+        tracked: Tracked | None = None,
+    ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         clean(run_dir)
         (run_dir / RESULT).unlink(missing_ok=True)
@@ -36,7 +46,7 @@ class Journal:
             (run_dir / "config.yaml").write_text(config_text, encoding="utf-8")
         self.run_dir = run_dir
         self.began = time.monotonic()
-        self._watch = watch
+        self._watch, self._tracked = watch, tracked or Tracked()
         self._lock = Lock()
         self._events = (run_dir / "events.jsonl").open("a", encoding="utf-8")
         self._metrics = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
@@ -48,22 +58,34 @@ class Journal:
 
     def event(self, event: str, **fields: Any) -> None:
         """Record that something happened."""
-        record = {"event": event, "t": round(self.now(), 6), "wall": round(time.time(), 3), **fields}
-        line = _line(record)
+        record = self._record(event, fields)
         with self._lock:
-            self._events.write(line)
-            self._events.flush()
+            self._write(record)
         if self._watch:
             self._watch(record)
 
+    def last_words(self, why: str) -> None:
+        """The process ends at once: a signal's handler says so, which may have interrupted whoever holds the lock."""
+        if self._lock.acquire(timeout=HURRY):
+            self._write(self._record("stop", {"why": why}))
+        self._tracked.finish("killed", HURRY)
+
     def metrics(self, step: int | None, values: Mapping[str, Any]) -> None:
-        """Record the numbers of a step."""
+        """Record the numbers of a step, here and with the tracker."""
         self._metrics.write(_line({"step": step, **values}))
         self._metrics.flush()
+        self._tracked.log(step, values)
 
     def result(self, **fields: Any) -> None:
         """Record how the run ended, in one move."""
         replace_durably(self.run_dir / RESULT, json.dumps(_plain(fields), indent=1) + "\n")
+
+    def _record(self, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {"event": event, "t": round(self.now(), 6), "wall": round(time.time(), 3), **fields}
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        self._events.write(_line(record))
+        self._events.flush()
 
     def close(self) -> None:
         self._events.close()

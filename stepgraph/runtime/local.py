@@ -456,7 +456,7 @@ class LocalExecutor:
         self._journal.event("retry", phase=call.task.name, step=step, attempt=attempt, error=one_line(error))
 
     def _last_words(self) -> None:
-        self._journal.event("stop", why="second signal: ended at once")
+        self._journal.last_words("second signal: ended at once")
 
     def _result(self) -> Result:
         record = self._record

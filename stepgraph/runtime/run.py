@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,6 +24,7 @@ from stepgraph.runtime.plans import RunnablePlan, empty
 from stepgraph.runtime.report import Report, last_lines
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.rundir import Prepared, prepare_run_dir
+from stepgraph.runtime.tracking import Tracked, Tracker, as_it_runs, checked, tracker_of
 from stepgraph.runtime.workers import Crew, Hire, Threads
 
 
@@ -40,6 +42,7 @@ def run(
     again: str = "",
     out: TextIO | None = None,
     watch: Watch | None = None,
+    tracker: Tracker | None = None,
     signals: bool = True,
     hire: Hire | None = None,
 ) -> Result:
@@ -47,8 +50,9 @@ def run(
 
     ``resume`` goes on from the latest checkpoint in ``run_dir``; the plan must start where that ends. ``keep`` is how
     many checkpoints stay. ``on_stop(step)`` gives the plan that ends with ``step``, when asked to stop early.
-    ``again`` is the command that a failure names; ``watch`` gets each event as it is recorded. ``hire`` gets ready
-    whoever performs the calls, in place of this process.
+    ``again`` is the command that a failure names; ``watch`` gets each event as it is recorded, ``tracker`` each line of
+    numbers, in place of the one that ``config`` names. ``hire`` gets ready whoever performs the calls, in place of this
+    process.
     """
     report = Report(out)
     prepared = prepare_run_dir(run_dir if run_dir is not None else default_run_dir(plan), resume)
@@ -57,12 +61,13 @@ def run(
         report.lines(last_lines(early))
         return early
     _check_resume(plan, prepared.checkpoint)
+    tracked = _tracked(plan, tracker, config or {})
     crew = (hire or Here(components, config).ready)(plan, prepared.path, seed, report)
     with closing(crew, report):
         bind(plan, crew.components)
         check_gates(plan)
-        journal = Journal(prepared.path, plan, config_text, watch)
-        try:
+        journal = Journal(prepared.path, plan, config_text, watch, tracked)
+        with recorded(journal, tracked, report):
             executor = LocalExecutor(
                 plan,
                 crew.components,
@@ -74,9 +79,9 @@ def run(
                 workers=crew.workers,
             )
             result = executor.run()
+            tracked.finish(result.status)
+            result = replace(result, warnings=(*result.warnings, *tracked.warnings))
             _finish(result, journal)
-        finally:
-            journal.close()
     report.lines(last_lines(result))
     return result
 
@@ -118,6 +123,28 @@ def closing(crew: Crew, report: Report) -> Iterator[None]:
         yield
     finally:
         crew.close(report)
+
+
+@contextmanager
+def recorded(journal: Journal, tracked: Tracked, report: Report) -> Iterator[None]:
+    """Both records are closed, whatever happens; a tracker that hears of no end is told of a failure."""
+
+    def warn(text: str) -> None:
+        journal.event("warning", text=text)
+        report.line(f"warning: {text}")
+
+    try:
+        tracked.start(journal.run_dir, warn)
+        yield
+    finally:
+        tracked.finish("failed")
+        journal.close()
+
+
+def _tracked(plan: RunnablePlan, tracker: Tracker | None, config: Mapping[str, Any]) -> Tracked:
+    """The tracker, made before anything is started, as it may want what is not installed."""
+    given = checked(tracker, type(tracker).__name__) if tracker is not None else None
+    return Tracked(given or tracker_of(config.get("tracker") or {}), as_it_runs(config, plan.first, plan.steps))
 
 
 class Here:
