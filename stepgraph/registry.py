@@ -211,9 +211,11 @@ def _plugin(group: str, point: EntryPoint) -> Plugin:
 
 
 def listed(words: Mapping[str, Any], word: str) -> list[str]:
-    """The names under a word: of a list, of a mapping, or one alone."""
+    """The names under a word: of a list, of a mapping without what it takes out, or one alone."""
     value = words.get(word)
-    if not isinstance(value, Mapping | list | tuple | set):
+    if isinstance(value, Mapping):
+        return [name for name, said in value.items() if said and isinstance(name, str)]
+    if not isinstance(value, list | tuple | set):
         return [value] if isinstance(value, str) else []
     return [one for one in value if isinstance(one, str)]
 

@@ -110,6 +110,20 @@ def names(value: Any, where: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(listed))
 
 
+def chosen(value: Any, where: str) -> tuple[str, ...]:
+    """Names of contents, as a list, or as a mapping whose entries of false, null and 0 are taken out."""
+    if not isinstance(value, Mapping):
+        return names(value, where)
+    return names([name for name, said in value.items() if _switched(said, f"{where}.{name}")], where)
+
+
+def _switched(value: Any, where: str) -> bool:
+    if value is None or isinstance(value, bool | int | float):
+        return bool(value)
+    cure = f"; only the command line resolves that: say {where}=true or =false" if "${" in str(value) else ""
+    raise GraphError(f"{where} is {value!r}: write true, false or a number{cure}")
+
+
 def flag(value: Any, where: str) -> bool:
     """A yes or no; ``null`` is no."""
     if value is None or isinstance(value, bool):
@@ -284,9 +298,9 @@ def parse_phase(name: str, fields: Mapping[str, Any], where: str) -> Phase:
     return Phase(
         name=name,
         use=str(fields.get("use") or ""),
-        reads=names(fields.get("reads"), f"{where}.reads"),
-        writes=names(fields.get("writes"), f"{where}.writes"),
-        updates=names(fields.get("updates"), f"{where}.updates"),
+        reads=chosen(fields.get("reads"), f"{where}.reads"),
+        writes=chosen(fields.get("writes"), f"{where}.writes"),
+        updates=chosen(fields.get("updates"), f"{where}.updates"),
         needs=pairs(fields.get("needs"), f"{where}.needs"),
         moves=pairs(fields.get("moves"), f"{where}.moves"),
         copies=pairs(fields.get("copies"), f"{where}.copies"),

@@ -64,7 +64,7 @@ def bind(plan: RunnablePlan, components: Mapping[str, Any]) -> Binding:
         if planned.use not in bodies:
             bodies[planned.use] = bind_one(planned.name, planned.use, components)
         hooks |= bound_hooks(planned, bodies[planned.use])
-        _check_sources(plan, planned, components)
+        _check_sources(plan, planned, bodies[planned.use], components)
         _check_streams(plan, planned, components)
         check_arguments(plan.graph, planned, bodies[planned.use], components)
     return Binding(bodies, hooks)
@@ -154,10 +154,20 @@ def arguments(
     return (), {**given, CONTEXT: context} if CONTEXT in bound.asked else given
 
 
+def sources_of(graph: Graph, planned: Planned, bound: Bound) -> dict[str, str]:
+    """Whose weights a body is given, by the name it finds them under: those that it copies, and, where it asks for
+    ``weights``, those that it reads of other components.
+    """
+    asks = planned.kind == "work" and "weights" in bound.asked
+    read = named(graph, planned.reads, "weights") if asks else ()
+    return {**{name: name for name in read if owner(graph, name) not in ("", bound.component)}, **planned.copies}
+
+
 def check_arguments(graph: Graph, planned: Planned, bound: Bound, components: Mapping[str, Any]) -> None:
     """Refuse a body that cannot be called with what its phase declares."""
     contents = dict.fromkeys(named(graph, (*planned.reads, *planned.updates), "value", "stream"))
-    parts = {name: None for name, said in (("moves", planned.moves), ("weights", planned.copies)) if said}
+    given_parts = (("moves", planned.moves), ("weights", sources_of(graph, planned, bound)))
+    parts = {name: None for name, said in given_parts if said}
     positional, given = arguments(
         planned, bound, context=CONTEXT, contents=contents, parts=parts, components=components
     )
@@ -215,12 +225,13 @@ def _method(phase: str, name: str, method: str, component: Any) -> Callable[...,
     raise ConfigError(f"{phase}: component {name} ({type(component).__name__}) has no method {method!r}{hint}")
 
 
-def _check_sources(plan: RunnablePlan, planned: Planned, components: Mapping[str, Any]) -> None:
-    for source in planned.copies.values():
+def _check_sources(plan: RunnablePlan, planned: Planned, bound: Bound, components: Mapping[str, Any]) -> None:
+    for source in sources_of(plan.graph, planned, bound).values():
         name = owner(plan.graph, source)
         if not callable(getattr(components.get(name), "weights", None)):
+            does = "copies from" if source in planned.copies.values() else "takes the weights of"
             raise ConfigError(
-                f"{planned.name}: copies from {source}, but its component {name or '(none: give it `of`)'} "
+                f"{planned.name}: {does} {source}, but its component {name or '(none: give it `of`)'} "
                 f"has no method 'weights' or is not there"
             )
 

@@ -63,7 +63,8 @@ def wanted(config: Mapping[str, Any], plan: RunnablePlan) -> list[str]:
             names[component] = None
         else:
             names |= dict.fromkeys(asked(config, plan, planned))
-        names |= dict.fromkeys(owner(plan.graph, source) for source in planned.copies.values())
+        read = named(plan.graph, planned.reads, "weights")
+        names |= dict.fromkeys(owner(plan.graph, source) for source in (*read, *planned.copies.values()))
         streams = named(plan.graph, (*planned.reads, *planned.updates), "stream")
         names |= dict.fromkeys(owner(plan.graph, stream) or "data" for stream in streams)
     if names and TARGET in (config.get("data") or {}):

@@ -18,7 +18,7 @@ from typing import Any
 from stepgraph.errors import RunError, did_you_mean
 from stepgraph.ir.graph import Graph
 from stepgraph.ir.plan import Planned
-from stepgraph.runtime.bind import Bound, arguments, undeclared, visible
+from stepgraph.runtime.bind import Bound, arguments, sources_of, undeclared, visible
 from stepgraph.runtime.context import RunContext
 from stepgraph.runtime.contract import Rollout, Stream, Weights
 from stepgraph.runtime.mirror import stamped, version_of
@@ -151,7 +151,7 @@ class Caller:
         return finished(call.bound.body(*positional, **given))
 
     def _weights(self, call: Call) -> dict[str, Weights]:
-        return {target: self._source(call, source) for target, source in call.copies.items()}
+        return {name: self._source(call, source) for name, source in taken_from(self._graph, call).items()}
 
     def _source(self, call: Call, source: str) -> Weights:
         name = owner(self._graph, source)
@@ -182,6 +182,11 @@ class Caller:
             if freed < HONEST * resource.size:
                 declared = f"its declared size is {resource.size:.3g} GiB"
                 yield f"{call.task.name}: freed {freed:.3g} GiB of {name}, but {declared}"
+
+
+def taken_from(graph: Graph, call: Call) -> dict[str, str]:
+    """Whose weights a call is given, by the name that its body finds them under."""
+    return {**sources_of(graph, call.head, call.bound), **call.copies}
 
 
 class Declared(Mapping[str, Any]):

@@ -16,19 +16,22 @@ from stepgraph.testing import assert_never, assert_runs, assert_waits, plan_of, 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GRAPHS = EXAMPLES / "graphs"
 REFERENCE = ("reload_reference", "ref_logprobs", "offload_reference")
+WITH_KL = {"reference": "graph.step.train.reads.ref_logprobs=true"}
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GRAPHS.glob("*.yaml")))
 @pytest.mark.parametrize("placement", ["colocated", "split", "kv_only"])
 def test_an_example_runs_under_every_placement(name: str, placement: str, tmp_path: Path) -> None:
     words = [f"placement={placement}", "graph.step.eval.when.last=true", "graph.step.save.when.every=2"]
+    words += [WITH_KL[name]] if name in WITH_KL else []
     done = run_graph(GRAPHS / f"{name}.yaml", words, steps=3, run_dir=tmp_path / "run")
     assert done.result.status == "completed"
     assert done.plan.warnings == () or all("placement." in warning for warning in done.plan.warnings)
 
 
 def test_a_reference_model_comes_and_goes_in_its_own_handoffs() -> None:
-    plan = plan_of(GRAPHS / "reference.yaml", "placement=colocated", "placement.makes_room.reference=[engine]", steps=4)
+    words = ("placement=colocated", "placement.makes_room.reference=[engine]", WITH_KL["reference"])
+    plan = plan_of(GRAPHS / "reference.yaml", *words, steps=4)
     for name in REFERENCE[:2]:
         assert_runs(plan, name, range(4))
     assert_waits(plan, "ref_logprobs", ["reload_reference"], 1)
@@ -36,7 +39,7 @@ def test_a_reference_model_comes_and_goes_in_its_own_handoffs() -> None:
 
 
 def test_without_a_kl_weight_the_reference_model_is_never_touched() -> None:
-    plan = plan_of(GRAPHS / "reference.yaml", "placement=colocated", "graph.step.train.reads=[rollouts,rewards]")
+    plan = plan_of(GRAPHS / "reference.yaml", "placement=colocated", "graph.step.train.reads.ref_logprobs=0")
     for name in REFERENCE:
         assert_never(plan, name)
     gone = pruned(plan, "reload_reference", 0)

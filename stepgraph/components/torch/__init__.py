@@ -5,9 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_WHERE = {"TorchEngine": "engine", "TorchTrainer": "trainer"}
+_WHERE = {
+    "TorchAverage": "average",
+    "TorchEngine": "engine",
+    "TorchFleet": "fleet",
+    "TorchReference": "reference",
+    "TorchTrainer": "trainer",
+}
 
-__all__ = ["TorchEngine", "TorchTrainer"]
+__all__ = ["TorchAverage", "TorchEngine", "TorchFleet", "TorchReference", "TorchTrainer"]
 
 
 def __getattr__(name: str) -> Any:

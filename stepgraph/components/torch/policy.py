@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stepgraph.algorithms import grpo
 from stepgraph.components.torch import objective
-from stepgraph.components.torch.batch import Batch, answer_logprobs, collate
+from stepgraph.components.torch.batch import Batch, answer_logprobs, collate, right
 from stepgraph.components.torch.model import build_model, build_tokenizer, pick_device
 from stepgraph.components.torch.residency import Residency
 from stepgraph.components.torch.spec import ModelSpec
@@ -51,16 +51,28 @@ class PolicyTrainer:
         self._spec, self._seed, self._device = ModelSpec.of(shared.model), shared.seed, pick_device(shared.devices)
         set_threads(self._spec.threads)
         self._model, self._tokenizer = self._first_model(), build_tokenizer(self._spec)
-        self._reference = self._first_model().requires_grad_(False) if settings.kl else None
+        self._reference: Any = None
+        self._given: Sequence[Sequence[float]] | None = None
         self._version, self._policy = 0, policy
         self._hooks: Mapping[str, Any] = {}
 
     @slots("loss", "advantage", "correction")
-    def train(self, ctx: Context, rollouts: Sequence[Rollout], rewards: Sequence[float]) -> dict[str, Any]:
-        """One update of the policy: ``epochs`` passes over the rollouts, one optimizer step a pass."""
+    def train(
+        self,
+        ctx: Context,
+        rollouts: Sequence[Rollout],
+        rewards: Sequence[float],
+        ref_logprobs: Sequence[Sequence[float]] | None = None,
+    ) -> dict[str, Any]:
+        """One update of the policy: ``epochs`` passes over the rollouts, one optimizer step a pass.
+
+        ``ref_logprobs`` are a reference model's, of each token of each rollout; without them, a weight ``kl`` above 0
+        is of the distance from the first weights, which are then kept as a frozen copy.
+        """
         self._must_be_ready("train")
         self._hooks = hooks_of(ctx)
         _must_be_scored(rollouts, rewards)
+        self._refer(rollouts, ref_logprobs)
         if "advantage" not in self._hooks:
             _must_be_groups(rollouts)
         start = perf_counter()
@@ -115,7 +127,7 @@ class PolicyTrainer:
 
     def _telling(self, advantage: Tensor) -> list[int]:
         """The rollouts that have a gradient: without a reference, an answer as good as its siblings has none."""
-        all_tell = self._reference is not None or "loss" in self._hooks
+        all_tell = self._refers or "loss" in self._hooks
         rows = range(len(advantage)) if all_tell else advantage.nonzero()[:, 0].tolist()
         return list(rows) or [0]  # one row, so that the optimizer steps (on zeros) all the same
 
@@ -131,7 +143,7 @@ class PolicyTrainer:
         terms: dict[str, Any] = {
             "clip": self._set.clip,
             "kl": self._set.kl,
-            "reference": self._reference_logprobs(batch),
+            "reference": self._reference_logprobs(batch, part),
         }
         found = objective.loss(self._hooks, new, batch, advantage[list(part)].to(self._device), terms)
         share = len(batch.ids) / len(rollouts)
@@ -144,9 +156,26 @@ class PolicyTrainer:
         }
         return found.loss * share, {key: float(value) * share for key, value in values.items()}
 
+    @property
+    def _refers(self) -> bool:
+        """Whether the distance from a reference is known."""
+        return self._given is not None or self._set.kl > 0
+
+    def _refer(self, rollouts: Sequence[Rollout], given: Sequence[Sequence[float]] | None) -> None:
+        """Take a reference's log-probabilities, or make the frozen copy that is to give them."""
+        if given is not None and [len(one) for one in given] != [len(one.tokens) for one in rollouts]:
+            raise RunError(
+                "trainer.train needs a number in ref_logprobs for each token of each rollout, in their order"
+            )
+        self._given = given
+        if given is None and self._set.kl and self._reference is None:
+            self._reference = self._first_model().requires_grad_(False)
+
     @torch.no_grad()
-    def _reference_logprobs(self, batch: Batch) -> Tensor | None:
-        return None if self._reference is None else answer_logprobs(self._reference, batch, self._set.temperature)
+    def _reference_logprobs(self, batch: Batch, part: Sequence[int]) -> Tensor | None:
+        if self._given is not None:
+            return right([self._given[i] for i in part], 0.0).to(self._device)
+        return answer_logprobs(self._reference, batch, self._set.temperature) if self._refers else None
 
     def _told(
         self, rollouts: Sequence[Rollout], rewards: Sequence[float], seen: Sequence[Mapping[str, float]], seconds: float

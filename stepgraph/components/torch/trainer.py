@@ -63,6 +63,14 @@ class TorchTrainer(PolicyTrainer):
             torch.save(state, folder / STATE)
         return {"ckpt": str(folder)}
 
+    def export(self, ctx: Context) -> dict[str, Any]:
+        """Write the model alone, as transformers loads it, for whoever reads it: no checkpoint to go on from."""
+        self._places.must_have_contents(self._policy, "export")
+        folder = ctx.run_dir / "exports" / f"version_{self._version:06d}"
+        self._model.save_pretrained(folder, state_dict={name: tensor.cpu() for name, tensor in self._tensors_of()})
+        self._tokenizer.save_pretrained(folder)
+        return {"export": {"folder": str(folder), "version": self._version}}
+
     def load(self, folder: str | Path) -> None:
         """Go on from a checkpoint, wherever the policy is; it stays there."""
         state, place = _state_of(Path(folder)), self._places[self._policy].place
