@@ -130,7 +130,7 @@ def enter(layout: Layout, op: Op, places: int, have: int, maybe: int) -> None:
 def leave(layout: Layout, op: Op, places: int, have: int, maybe: int) -> tuple[int, int, int]:
     """What is after a phase, unless it copies what is not there, or gives contents to what is freed."""
     effect = op.effect(op.parts)
-    places, have = effect.put(places), have & ~effect.lost
+    places, have, maybe = effect.put(places), have & ~effect.lost, maybe & ~effect.lost
     for copy in effect.copies:
         if not have & copy.source:
             raise RefusedError(op, "empty", layout.cell_name(copy.source))

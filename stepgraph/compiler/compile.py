@@ -209,7 +209,7 @@ class Passes:
             shape, kept = self.steps[left[label]]
             after = self.wants[number]
             if self.shapes[shape].title == "step":
-                after = Wants(after.places, self.layout.unshift(after.cells))
+                after = Wants(after.places, self.layout.unshift(after.cells), self.layout.unshift(after.sure))
             aim, before = dead.sweep(self.shapes[shape].ops, kept, after, drop)
             return self.aimed((shape, aim)), self.wants(before)
 

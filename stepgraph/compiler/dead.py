@@ -16,10 +16,12 @@ GONE = -1
 
 
 class Wants(NamedTuple):
-    """What the rest of the run wants: places (packed sets, all ones where anything goes) and contents."""
+    """What the rest of the run wants: places (packed sets, all ones where anything goes) and contents; of these, the
+    ``sure`` ones are wanted by somebody who does not wait for what only the run will tell."""
 
     places: int
     cells: int
+    sure: int
 
 
 class Aim(NamedTuple):
@@ -42,21 +44,22 @@ def at_end(layout: Layout) -> Wants:
         if cell is not None:
             cells |= 1 << cell
             places &= layout.want(name, "!none")
-    return Wants(places, cells)
+    return Wants(places, cells, cells)
 
 
 def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) -> tuple[Aim, Wants]:
     """Sweep one step; returns what is wanted before it, too. ``after`` is in its terms (see ``Layout.unshift``)."""
-    places, cells = after.places, after.cells
+    places, cells, sure = after
     new, wanted, idle, live = list(kept), [places] * len(ops), [False] * len(ops), [-1] * len(ops)
     for i in range(len(ops) - 1, -1, -1):
         op = ops[i]
         if op.simple:
             wanted[i] = places & op.held
-            places, cells = wanted[i] & op.needs, cells & ~op.kills | op.reads
+            places = wanted[i] & op.needs
+            cells, sure = cells & ~op.kills | op.reads, sure & ~op.kills | op.reads
             continue
         if drop and op.removable and new[i] != GONE:
-            new[i] = missed(op, new[i], places, cells)
+            new[i] = missed(op, new[i], places, cells, sure)
         live[i] = cells if op.phase.whole or op.phase.pure else -1
         idle[i] = op.removable and not op.handoff and not (op.makes & cells or op.sinks)
         wanted[i] = places
@@ -64,11 +67,12 @@ def sweep(ops: tuple[Op, ...], kept: tuple[int, ...], after: Wants, drop: bool) 
             # What it makes, copies or moves was not wanted before.
             effect = op.effect(new[i])
             wanted[i] = places & effect.holding
-            places, cells = (wanted[i] | effect.moved) & effect.entry, cells & ~effect.given | effect.taken
-    return Aim(tuple(new), tuple(wanted), tuple(idle), tuple(live)), Wants(places, cells)
+            places, cells = (wanted[i] | effect.moved) & effect.wish, cells & ~effect.given | effect.taken
+            sure = sure if op.may else sure & ~effect.given | effect.taken
+    return Aim(tuple(new), tuple(wanted), tuple(idle), tuple(live)), Wants(places, cells, sure)
 
 
-def missed(op: Op, keep: int, places: int, cells: int) -> int:
+def missed(op: Op, keep: int, places: int, cells: int, sure: int) -> int:
     """The parts of a removable phase that somebody would miss; of pure work and of a fused call, all or none."""
     made = 0 if op.handoff else op.makes & cells or op.sinks
     want = 0
@@ -76,8 +80,8 @@ def missed(op: Op, keep: int, places: int, cells: int) -> int:
         if keep & copy.part and cells & copy.target:
             want |= copy.part
             places &= copy.held
-            cells &= ~copy.target
-    want |= wanted_moves(op, keep, places, cells & ~op.kills)
+            sure &= ~copy.target
+    want |= wanted_moves(op, keep, places, sure & ~op.kills)
     if not op.handoff:
         return keep if want or made else GONE
     if not want:
@@ -85,13 +89,13 @@ def missed(op: Op, keep: int, places: int, cells: int) -> int:
     return keep if op.phase.whole else want
 
 
-def wanted_moves(op: Op, keep: int, places: int, cells: int) -> int:
-    """The moves that somebody would miss. What has contents that are wanted before as well as after the phase is not at
-    ``none``, so that having to be anywhere but there is no reason to move it."""
+def wanted_moves(op: Op, keep: int, places: int, sure: int) -> int:
+    """The moves that somebody would miss. What has contents that are surely wanted before as well as after the phase
+    is not at ``none``, so that having to be anywhere but there is no reason to move it."""
     want = 0
     for move in (*op.moves, *op.moves):
         # Twice: a move that is wanted may want another of the same phase (see ``Move.swap``).
-        anywhere = places | (move.none if cells & move.cell else 0)
+        anywhere = places | (move.none if sure & move.cell else 0)
         if keep & ~want & move.part and anywhere & move.field != move.field:
             want |= move.part
             places &= move.swap

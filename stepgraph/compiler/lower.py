@@ -58,8 +58,9 @@ class Effect:
     """What a phase does when some of its parts remain, ready for the sweeps.
 
     The places after its moves are those of ``stays`` as they were, and ``goes``. ``lost`` are the cells that its moves
-    free, also as numbers in ``freed``. ``entry`` must hold before it, ``holding`` once its moves are made. Whatever is
-    wanted after it of the places ``moved`` and the cells ``given`` is not wanted before it; the cells ``taken`` are.
+    free, also as numbers in ``freed``. ``entry`` must hold before it, ``holding`` once its moves are made; ``wish`` is
+    what it wants before it, which of work that may free something is more than it can be sure of. Whatever is wanted
+    after it of the places ``moved`` and the cells ``given`` is not wanted before it; the cells ``taken`` are.
     """
 
     stays: int
@@ -67,6 +68,7 @@ class Effect:
     lost: int
     freed: tuple[int, ...]
     entry: int
+    wish: int
     holding: int
     copies: tuple[Copy, ...]
     moved: int
@@ -140,6 +142,7 @@ def effect(op: Op, keep: int) -> Effect:
         lost=lost,
         freed=bits_of(lost),
         entry=entry,
+        wish=entry & ~sum(move.none for move in moves if move.frees) if op.may and not op.handoff else entry,
         holding=holding,
         copies=copies,
         moved=0 if op.may else moved,

@@ -90,3 +90,27 @@ def test_contents_that_it_may_free_are_lost() -> None:
     step = {"maybe": {"moves": {"a": "none"}, **GO}, "use": {"reads": ["a"]}}
     with pytest.raises(GraphError, match="use in step 0 needs a at device or host, but it is at none"):
         plan(step, A)
+
+
+def test_what_may_be_written_is_written_anew_in_each_step() -> None:
+    step = {"maybe": {"writes": ["x"], **GO}, "log": {"reads": ["x"], "when": {"with": "maybe"}}}
+    assert phases(step, steps=2) == ["0 maybe", "0 log", "1 maybe", "1 log"]
+
+
+FREED = {"away": {"reads": ["a"], "moves": {"b": "none"}}, "back": {"moves": {"b": "device"}}}
+FILL, LOOK = {"writes": ["b"], **GO}, {"reads": ["b"], **GO}
+
+
+def test_contents_that_it_may_have_given_are_lost_with_what_is_freed() -> None:
+    with pytest.raises(GraphError, match="look in step 0 takes b, whose contents are lost since away in step 0"):
+        plan({"fill": FILL, **FREED, "look": LOOK, "sync": {"copies": {"b": "a"}}}, A)
+
+
+def test_a_copy_that_is_freed_before_it_may_be_read_goes() -> None:
+    step = {"sync": {"copies": {"b": "a"}}, **FREED, "fill": FILL, "look": LOOK}
+    assert phases(step) == ["0 away b>none", "0 back b>device", "0 fill", "0 look"]
+
+
+def test_what_it_may_free_comes_back_before_it_may_free_it_again() -> None:
+    step = {"maybe": {"writes": ["x"], "moves": {"a": "none"}, **GO}, "back": {"moves": {"a": "device"}}}
+    assert phases(step, steps=2, at={"a": "device"}) == ["0 maybe a>none", "0 back a>device", "1 maybe a>none"]
