@@ -1,8 +1,7 @@
 """What the words on the command line are: a command, names, Hydra's flags, overrides.
 
 Hydra's parser wants flags before overrides, and ``+`` before a key that a config does not have yet. People should need
-neither: the words are sorted here, and keys under ``graph.`` and ``placement.`` may be new, as the graph's check knows
-them.
+neither: the words are sorted here, and some keys may be new, as somebody else knows them: those under ``graph.``, say.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ GROUPS = ("graph", "placement", "engine", "trainer", "rewards", "data", "model",
 """The groups that a configuration has one choice of."""
 SIDE = "--"
 """Stands before each side of a comparison."""
-OPEN = ("graph.", "placement.", "components.")
-"""Sections whose keys the graph's own check knows, so that Hydra need not."""
+OPEN = ("graph.", "placement.", "components.", "executor.actors.")
+"""Sections whose keys the graph's own check knows, or the executor's, so that Hydra need not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 from stepgraph.cli.problems import no_such_key
 
-NOT_OURS = ("graph", "placement", "model.config", "data.options")
-"""Sections that the graph's check reads, or that are handed on to a library as they are."""
+NOT_OURS = ("graph", "placement", "model.config", "data.options", "executor.actors")
+"""Sections that the graph's or the executor's check reads, or that are handed on to a library as they are."""
 
 
 def refuse_unknown_keys(config: Mapping[str, Any], declared: Mapping[str, Any]) -> None:

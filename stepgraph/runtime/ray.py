@@ -1,4 +1,4 @@
-"""Runs a plan on Ray: each component is an actor, contents pass between actors as object references.
+"""Runs a plan on Ray: each component is an actor or several, contents pass between actors as object references.
 
 The plan, the order, the checks and the records are those of a run in one process; only who performs a call differs. A
 step's calls go out at once, each with references to what it waits for, so that no phase waits for the driver.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -19,24 +20,45 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from stepgraph.errors import ConfigError, RunError
 from stepgraph.ir.graph import Graph
 from stepgraph.runtime import run as local
 from stepgraph.runtime.build import TARGET, makers_of, shared_of
-from stepgraph.runtime.call import Call, Outcome, Retried, Returned
+from stepgraph.runtime.call import Call, Outcome, Retried
 from stepgraph.runtime.plans import RunnablePlan, named, owner
+from stepgraph.runtime.ray_group import (
+    DIVIDES,
+    Blame,
+    Everyone,
+    Gathering,
+    Group,
+    Member,
+    Pieces,
+    Word,
+    blamed,
+    cause,
+    check_groups,
+    died,
+    first_words,
+    joined,
+    logged,
+    not_run,
+    pieces_of,
+)
 from stepgraph.runtime.ray_host import ASKED_AT_ONCE, ASKS, Host, Remote, RemoteStream
-from stepgraph.runtime.ray_room import Bundle, bundles, check_names, options_of
-from stepgraph.runtime.ray_wire import About, Answer, Order, Recipe, Surface
+from stepgraph.runtime.ray_room import Bundle, bundles, check_names, labels, options_of
+from stepgraph.runtime.ray_wire import About, Answer, Order, Recipe
 from stepgraph.runtime.report import Report
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.saving import Part
 from stepgraph.runtime.schedule import Task
-from stepgraph.runtime.transport import Channels, Transport, transport_of
-from stepgraph.runtime.workers import Handed, NotRun, Reported
+from stepgraph.runtime.transport import Channels, Spot, Transport, transport_of
+from stepgraph.runtime.workers import Handed
 
 FUNCTIONS = "functions"
 """The actor that runs phases which are no component's."""
@@ -91,22 +113,12 @@ class Hiring:
     options: Options
 
     def __call__(self, plan: RunnablePlan, run_dir: Path, seed: int, report: Report) -> RayCrew:
-        recipes = recipes_of(self.config, plan, run_dir, seed)
+        recipes = recipes_of(self.config, plan, run_dir, seed, self.options.actors)
         sections = [name for name in self.config if TARGET in _section(self.config, name)]
         check_names(self.options.actors, dict.fromkeys((*recipes, *sections, FUNCTIONS)))
         transport = transport_of(self.config)
         Channels.apart(transport, recipes, FUNCTIONS).check(plan)
         return RayCrew(plan, recipes, self.options, report, transport)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """An actor of the run. ``late`` is what to add to its clock to have the driver's."""
-
-    name: str
-    actor: Any
-    surface: Surface
-    late: float = 0.0
 
 
 class RayCrew:
@@ -124,10 +136,11 @@ class RayCrew:
         self._options, self._graph = options, plan.graph
         self._plan, self._transport = plan, transport
         self._bundles = bundles(plan.graph, list(recipes), options.actors)
+        self._labels = {name: labels(name, options.actors) for name in recipes}
         self._owned = self._started = False
         """Whether this run connected to the cluster, and whether it started it."""
         self._group: Any = None
-        self.members: dict[str, Member] = {}
+        self.groups: dict[str, Group] = {}
         self._actors: dict[str, Any] = {}
         self.channels = Channels(transport)
         self._dead = False
@@ -142,14 +155,17 @@ class RayCrew:
     @property
     def components(self) -> Mapping[str, Any]:
         """What the driver sees of the components. It asks on each actor's own thread, where its calls run, too."""
-        return {
-            name: named_as(one.surface.kind)(name, one.actor, one.surface, "")
-            for name, one in self.members.items()
-            if name != FUNCTIONS
-        }
+        return {name: self._seen(group) for name, group in self.groups.items() if name != FUNCTIONS}
 
     def workers(self, graph: Graph, retried: Retried) -> RayWorkers:
-        return RayWorkers(self, graph, retried, self._options.chain)
+        return RayWorkers(self, graph, retried, self._options)
+
+    def end_others(self, failed: Word, heard: list[Any]) -> None:
+        """End the members of a group that do not answer, as they wait for one that failed."""
+        for group in self.groups.values():
+            if failed.member in group.members:
+                for member in (one for one in group.members if one not in heard):
+                    self._ray.kill(member.actor)
 
     def lost(self) -> None:
         """An actor died: whatever still runs has a little time to end by itself, as it may be saving."""
@@ -188,23 +204,48 @@ class RayCrew:
     def _start(self, recipes: Mapping[str, Recipe]) -> None:
         places = self._room()
         for name, recipe in recipes.items():
-            self._actors[name] = self._new(recipe, places.get(name))
-        spots = self._ready({name: actor.spot.remote() for name, actor in self._actors.items()})
-        spots = {name: (spot,) for name, spot in spots.items()}
-        self.channels = Channels(self._transport, spots, FUNCTIONS).check(self._plan)
-        surfaces = self._ready({name: actor.build.remote() for name, actor in self._actors.items()})
-        self.members = {
-            name: Member(name, actor, surfaces[name], self._late(actor)) for name, actor in self._actors.items()
-        }
+            for rank, label in enumerate(self._labels[name]):
+                self._actors[label] = self._new(recipe.member(rank, len(self._labels[name])), places.get(label))
+        self.channels = Channels(self._transport, self._spots(), FUNCTIONS).check(self._plan)
+        surfaces = self._ready(self._building())
+        for name, recipe in recipes.items():
+            members = tuple(
+                Member(label, self._actors[label], surfaces[label], self._late(self._actors[label]))
+                for label in self._labels[name]
+            )
+            self.groups[name] = Group(name, members, recipe.divides, f"actor {name}")
         if self._started:
             self._ray.get([actor.guard.remote() for actor in self._actors.values()])
-        others = {name: Remote(name, one.actor, one.surface) for name, one in self.members.items() if name != FUNCTIONS}
+        self._introduce()
+
+    def _spots(self) -> dict[str, tuple[Spot, ...]]:
+        spots = self._ready({label: actor.spot.remote() for label, actor in self._actors.items()})
+        return {name: tuple(spots[label] for label in of) for name, of in self._labels.items()}
+
+    def _building(self) -> dict[str, Any]:
+        built: dict[str, Any] = {}
+        for of in self._labels.values():
+            meeting = self._actors[of[0]].meeting.remote() if len(of) > 1 else ""
+            built |= {label: self._actors[label].build.remote(meeting) for label in of}
+        return built
+
+    def _introduce(self) -> None:
+        """Tell every actor of the components that it is none of. A question to a group goes to its first member."""
+        firsts = {name: group.first for name, group in self.groups.items() if name != FUNCTIONS}
+        remotes = {name: Remote(name, one.actor, one.surface) for name, one in firsts.items()}
         self._ray.get(
             [
-                actor.meet.remote({key: one for key, one in others.items() if key != name})
-                for name, actor in self._actors.items()
+                self._actors[label].meet.remote({name: one for name, one in remotes.items() if name != own})
+                for own, of in self._labels.items()
+                for label in of
             ]
         )
+
+    def _seen(self, group: Group) -> Any:
+        first = group.first
+        if not group.several:
+            return named_as(first.surface.kind)(group.name, first.actor, first.surface, "")
+        return type(first.surface.kind, (Everyone,), {})(group, self._options.grace_s, self.end_others)
 
     def _room(self) -> dict[str, tuple[int, Mapping[str, float]]]:
         """Wait for room for all bundles together: the number of its bundle, and its part of it, for each actor."""
@@ -256,7 +297,7 @@ class RayCrew:
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except self._ray.exceptions.RayError as error:
-            raise RunError(f"an actor could not start: {_first_words(error)}") from error
+            raise RunError(f"an actor could not start: {first_words(error)}") from error
         return dict(zip(built, found, strict=True))
 
     def _late(self, actor: Any) -> float:
@@ -268,15 +309,17 @@ class RayCrew:
         return late if abs(late) > ended - began else 0.0
 
     def _ask_to_close(self, report: Report) -> None:
-        asked = {name: one.actor.close.remote() for name, one in self.members.items()}
-        for name, ref in asked.items():
-            self._wait_for_close(name, ref, report)
+        members = [member for group in self.groups.values() for member in group.members]
+        asked = {member.actor.close.remote(): member.label for member in members}
+        self._ray.wait(list(asked), num_returns=max(1, len(asked)), timeout=self._options.grace_s) if asked else None
+        for ref, label in asked.items():
+            self._look_at_close(label, ref, report)
 
-    def _wait_for_close(self, name: str, ref: Any, report: Report) -> None:
+    def _look_at_close(self, label: str, ref: Any, report: Report) -> None:
         try:
-            self._ray.get(ref, timeout=self._options.grace_s)
+            self._ray.get(ref, timeout=0)
         except self._ray.exceptions.RayError as error:
-            report.line(f"warning: closing {name} failed: {_first_words(error)}")
+            report.line(f"warning: closing {label} failed: {first_words(error)}")
 
     def _kill(self) -> None:
         for actor in self._actors.values():
@@ -292,107 +335,150 @@ class RayCrew:
 class RayWorkers:
     """Hands calls to the actors. One that waits for others goes out at once, with references to their answers."""
 
-    def __init__(self, crew: RayCrew, graph: Graph, retried: Retried, chains: bool) -> None:
+    def __init__(self, crew: RayCrew, graph: Graph, retried: Retried, options: Options) -> None:
         self._ray: Any = importlib.import_module("ray")
-        self._crew, self._graph, self._retried, self.chains = crew, graph, retried, chains
-        self._answers: dict[Task, Any] = {}
+        self._crew, self._graph, self._retried, self.chains = crew, graph, retried, options.chain
+        self._grace = options.grace_s
+        self._answers: dict[Task, tuple[Any, ...]] = {}
+        self._numbers = count()
 
     def submit(self, call: Call, after: Iterable[Task]) -> Handed:
-        member = self._crew.members[call.bound.component or FUNCTIONS]
-        waits = [self._answers[task] for task in after]
-        sources = [one for one in dict.fromkeys(call.copies.values()) if owner(self._graph, one) != member.name]
-        parcels = [self._exported(source, member.name, waits) for source in sources]
-        order = self._order(call, member, len(waits), tuple(sources))
-        given = [*waits, *(call.contents[name] for name in order.contents), *parcels]
-        refs = member.actor.perform.options(num_returns=1 + len(order.values)).remote(order, *given)
-        answer, *contents = refs if order.values else [refs]
-        self._answers[call.task] = answer
-        handed = Handed(Future(), dict(zip(order.values, contents, strict=True)))
-        answer.future().add_done_callback(partial(self._report, call, member, handed))
+        group = self._crew.groups[call.bound.component or FUNCTIONS]
+        waits = [answer for task in after for answer in self._answers[task]]
+        sources = [one for one in dict.fromkeys(call.copies.values()) if owner(self._graph, one) != group.name]
+        parts, parcels = self._exported(sources, group.name, waits)
+        order = self._order(call, group, len(waits), tuple(sources))
+        contents = [piece for name in order.contents for piece in pieces_of(call.contents[name])]
+        refs = self._performed(group, order, [*waits, *contents, *parcels])
+        answers = {answer: member for member, (answer, *_) in zip(group.members, refs, strict=True)}
+        self._answers = {task: found for task, found in self._answers.items() if not task.finished}
+        self._answers[call.task] = tuple(answers)
+        handed = Handed(Future(), _values(order, refs))
+        self._watch(call, group, handed, order, {**parts, **answers})
         return handed
 
     def take_back(self, tasks: Iterable[Task]) -> None:
         """Cancel them: Ray drops a call of an actor that has not begun."""
         for task in tasks:
-            if task in self._answers:
-                self._ray.cancel(self._answers[task])
+            for answer in self._answers.get(task, ()):
+                self._ray.cancel(answer)
 
     def finish(self) -> None:
         """The actors end with the crew."""
 
-    def _exported(self, source: str, receiver: str, waits: list[Any]) -> Any:
-        sender = owner(self._graph, source)
-        channel = self._crew.channels.of(sender, receiver)
-        return self._crew.members[sender].actor.export.remote(source, channel, *waits)
+    def _performed(self, group: Group, order: Order, given: list[Any]) -> list[list[Any]]:
+        """What each member will answer, and the values: all members' where each makes a part, else the first one's."""
+        alone = replace(order, values=())
+        found = []
+        for rank, member in enumerate(group.members):
+            mine = order if rank == 0 or order.divided else alone
+            refs = member.submit(mine, given, 1 + len(mine.values))
+            found.append(list(refs) if mine.values else [refs])
+        return found
 
-    def _order(self, call: Call, member: Member, waits: int, sources: tuple[str, ...]) -> Order:
+    def _exported(self, sources: Iterable[str], receiver: str, waits: list[Any]) -> tuple[dict[Any, Member], list[Any]]:
+        """The parcels of these sources; and, where it takes several to make one, what each of them will answer."""
+        parts: dict[Any, Member] = {}
+        parcels = []
+        for source in sources:
+            sender = self._crew.groups[owner(self._graph, source)]
+            given = (source, self._crew.channels.of(sender.name, receiver), *waits)
+            if not sender.several:
+                parcels.append(sender.first.actor.export.remote(*given))
+                continue
+            made = [one.actor.take_part.options(num_returns=2).remote(*given) for one in sender.members]
+            parts |= {answer: member for (answer, _), member in zip(made, sender.members, strict=True)}
+            parcels.append(made[0][1])
+        return parts, parcels
+
+    def _order(self, call: Call, group: Group, waits: int, sources: tuple[str, ...]) -> Order:
         context, head = call.context, call.head
         streams = {name: one for name, one in call.contents.items() if isinstance(one, RemoteStream)}
         part = context.saver.place() if isinstance(context.saver, Part) else context.run_dir
+        number = next(self._numbers)
         return Order(
             phases=call.phases,
             label=call.task.section.label,
             about=About(context.step, context.phase, context.run_dir.absolute(), context.seed),
             part=part.absolute(),
             waits=waits,
-            contents=tuple(name for name in call.contents if name not in streams),
-            streams=streams,
+            contents={name: len(pieces_of(one)) for name, one in call.contents.items() if name not in streams},
+            streams={name: one.shared(number) for name, one in streams.items()} if group.several else streams,
             sources=sources,
             values=named(self._graph, (*head.writes, *head.updates), "value"),
             versions=call.versions,
             after=call.after,
             places=call.places,
+            divided=group.shares_out(head),
         )
 
-    def _report(self, call: Call, member: Member, handed: Handed, answer: Future[Answer]) -> None:
+    def _watch(self, call: Call, group: Group, handed: Handed, order: Order, parties: Mapping[Any, Member]) -> None:
+        """Settle the call when all who take part in it have answered."""
+        over = partial(self._settle, call, group, handed, order)
+        grace = None if order.divided else self._grace
+        gathering = Gathering(len(parties), over, self._crew.end_others, grace)
+        for answer, member in parties.items():
+            answer.future().add_done_callback(partial(self._hear, call, gathering, member))
+
+    def _hear(self, call: Call, gathering: Gathering, member: Member, answer: Future[Answer]) -> None:
         """Runs on a thread of Ray's, where an error would be swallowed and the run would wait for ever."""
         try:
-            found = self._found(call, member, answer)
+            word = self._word(call, member, answer)
+        except BaseException as error:
+            word = Word(member, None, error)
+        gathering.heard(word)
+
+    def _settle(self, call: Call, group: Group, handed: Handed, order: Order, words: list[Word]) -> None:
+        try:
+            found = self._joined(call, group, order, words)
             if found.error is None:
                 found = replace(found, returned=replace(found.returned, values=handed.values))
         except BaseException as error:
-            found = _failed(call, member, error)
-        self._answers.pop(call.task, None)
+            now = time.monotonic()
+            found = Outcome(call.task, now, now, group.title, error=error)
         handed.outcome.set_result(found)
 
-    def _found(self, call: Call, member: Member, future: Future[Answer]) -> Outcome:
+    def _joined(self, call: Call, group: Group, order: Order, words: list[Word]) -> Outcome:
+        for word in words:
+            for attempt, failed in word.answer.retries if word.answer else ():
+                self._retried(call, attempt, failed.error(word.member.surface.where))
+        for numbers in logged(group, words, order.divided):
+            call.context.record(numbers)
+        found = joined(call, group, words, cause(words))
+        if found.error is not None and any(word.answer and word.answer.saved for word in words):
+            shutil.rmtree(order.part, ignore_errors=True)  # a part that only some have written is none
+        return found
+
+    def _word(self, call: Call, member: Member, future: Future[Answer]) -> Word:
         exceptions = self._ray.exceptions
         error = future.exception()
         if isinstance(error, (exceptions.TaskCancelledError, exceptions.RayTaskError)):
-            return _failed(call, member, NotRun(f"{call.task.name}: what it waits for was lost: {_first_words(error)}"))
+            why = f"what it waits for was lost: {first_words(error)}"
+            return Word(member, None, not_run(call, why), Blame.NOT_RUN)
         if isinstance(error, exceptions.RayError):
             self._crew.lost()
-            return _failed(call, member, RunError(f"its actor died: {_first_words(error)} [{member.surface.where}]"))
-        return self._told(call, member, future.result())
-
-    def _told(self, call: Call, member: Member, answer: Answer) -> Outcome:
-        where = member.surface.where
-        for attempt, failed in answer.retries:
-            self._retried(call, attempt, failed.error(where))
-        for metrics in answer.metrics:
-            call.context.record(metrics)
+            return Word(member, None, died(error, member.surface.where), Blame.DIED)
+        answer = future.result()
         if answer.skipped:
-            return _failed(call, member, NotRun(f"{call.task.name}: not run, as what it waits for failed"))
-        return Reported(
-            call.task,
-            answer.began + member.late,
-            answer.ended + member.late,
-            f"actor {member.name}",
-            returned=Returned(sinks=answer.sinks, bytes=answer.bytes),
-            cursors=answer.cursors,
-            warnings=answer.warnings,
-            error=None if answer.error is None else answer.error.error(where),
-            attempts=answer.attempts,
-            saved=answer.saved,
-        )
+            return Word(member, answer, not_run(call, "not run, as what it waits for failed"), Blame.NOT_RUN)
+        if answer.error is None:
+            return Word(member, answer)
+        return Word(member, answer, answer.error.error(member.surface.where), blamed(answer.error.text))
 
 
-def recipes_of(config: Mapping[str, Any], plan: RunnablePlan, run_dir: Path, seed: int) -> dict[str, Recipe]:
+def recipes_of(
+    config: Mapping[str, Any],
+    plan: RunnablePlan,
+    run_dir: Path,
+    seed: int,
+    actors: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, Recipe]:
     """How each actor builds its component. Everything is checked here, before anything is started."""
-    shared = shared_of(config, Path(run_dir).absolute(), seed)
+    shared, makers = shared_of(config, Path(run_dir).absolute(), seed), makers_of(config, plan)
+    check_groups(plan, {name: target for name, (target, _) in makers.items()}, actors)
     made = {
-        name: Recipe(name, str(_section(config, name)[TARGET]), options, shared)
-        for name, (_, options) in makers_of(config, plan).items()
+        name: Recipe(name, str(_section(config, name)[TARGET]), options, shared, tuple(getattr(target, DIVIDES, ())))
+        for name, (target, options) in makers.items()
     }
     plain = any(phase.enabled and phase.component not in made for phase in plan.graph.phases)
     return {**made, FUNCTIONS: Recipe(FUNCTIONS)} if plain else made
@@ -419,12 +505,8 @@ def named_as(kind: str) -> type[Remote]:
     return type(kind, (Remote,), {"__reduce__": lambda one: (Remote, (one._name, one._actor, one._surface))})
 
 
-def _failed(call: Call, member: Member, error: BaseException) -> Outcome:
-    now = time.monotonic()
-    return Outcome(call.task, now, now, f"actor {member.name}", error=error)
-
-
-def _first_words(error: BaseException | None) -> str:
-    """The first line of what Ray says: the others are for its developers."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+def _values(order: Order, refs: list[list[Any]]) -> dict[str, Any]:
+    """What stands for the values that a call will write."""
+    made = [found for _, *found in refs if found] if order.divided else [refs[0][1:]]
+    parts = {name: tuple(one[place] for one in made) for place, name in enumerate(order.values)}
+    return {name: Pieces(found) if len(found) > 1 else found[0] for name, found in parts.items()}

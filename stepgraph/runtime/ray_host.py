@@ -16,9 +16,11 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from stepgraph.ir.plan import CompiledStep, Planned
 from stepgraph.registry import resolve
 from stepgraph.runtime.bind import Binding, bind
 from stepgraph.runtime.build import TARGET
-from stepgraph.runtime.call import Call, Caller, Outcome, staleness
+from stepgraph.runtime.call import Call, Caller, Outcome, Returned, staleness
 from stepgraph.runtime.context import RunContext
 from stepgraph.runtime.contract import Prompt, Stream
 from stepgraph.runtime.ray_parcel import Lost
@@ -57,15 +59,29 @@ class Host:
         self._bindings: dict[Phase, Binding] = {}
         self._streams: dict[str, Stream] = {}
         self._senders: dict[tuple[str, Channel], Sender] = {}
+        self._taken: dict[str, Taken] = {}
+        self._lock = threading.Lock()
+        self._kept: socket.socket | None = None
 
-    def build(self) -> Surface:
+    def meeting(self) -> str:
+        """Where the members of this actor's group can meet: a port of this machine that nobody else will be given.
+
+        It is bound, and not listened at, so that the component can do both, however late it does.
+        """
+        ray: Any = importlib.import_module("ray")
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._kept.bind(("", 0))
+        return f"{ray.util.get_node_ip_address()}:{self._kept.getsockname()[1]}"
+
+    def build(self, meeting: str = "") -> Surface:
         """Make the component, here: it may hold what cannot travel."""
         recipe = self._recipe
-        if not recipe.target:
-            return Surface("functions", where=where_of(recipe.name))
+        if recipe.shared is None:
+            return Surface("functions", where=where_of(recipe.title))
         target = resolve(recipe.target, f"{recipe.name}.{TARGET}")
-        self._component = target(recipe.shared, **recipe.options)
-        return surface_of(self._component, where_of(recipe.name))
+        self._component = target(replace(recipe.shared, meeting=meeting), **recipe.options)
+        return surface_of(self._component, where_of(recipe.title))
 
     def meet(self, others: Mapping[str, Any]) -> None:
         """Learn who else is there."""
@@ -84,8 +100,9 @@ class Host:
         answers, rest = given[: order.waits], given[order.waits :]
         if any(answer.stops for answer in answers):
             return _with_values(SKIPPED, order, {})
-        contents = dict(zip(order.contents, rest, strict=False))
-        parcels = dict(zip(order.sources, rest[len(order.contents) :], strict=True))
+        pieces = iter(rest)
+        contents = {name: _whole(list(islice(pieces, count))) for name, count in order.contents.items()}
+        parcels = dict(zip(order.sources, pieces, strict=True))
         try:
             return self._performed(order, contents, parcels)
         except Exception as error:  # what comes before the body: a target that is not found here, say
@@ -103,7 +120,23 @@ class Host:
         try:
             return self._sender(source, channel).send(self._component.weights(source))
         except Exception as error:
-            return Lost(Failed.of(error), where_of(self._recipe.name))
+            return Lost(Failed.of(error), where_of(self._recipe.title))
+
+    def take_part(self, source: str, channel: Channel, *answers: Answer) -> Any:
+        """``export`` for one of a group: how it went, and a parcel, which is empty but for the first one's.
+
+        Putting weights together may take every member, so the others go through theirs as the first one does.
+        """
+        began = time.monotonic()
+        if self._recipe.rank == 0 or any(answer.stops for answer in answers):
+            parcel = self.export(source, channel, *answers)
+            failed = parcel.error if isinstance(parcel, Lost) else None
+            return Answer(began, time.monotonic(), error=failed), parcel
+        try:
+            deque(self._component.weights(source).tensors(), maxlen=0)
+        except Exception as error:
+            return Answer(began, time.monotonic(), error=Failed.of(error)), None
+        return Answer(began, time.monotonic()), None
 
     def _sender(self, source: str, channel: Channel) -> Sender:
         key = (source, channel)
@@ -140,6 +173,20 @@ class Host:
         stream = self._streams[name]
         return stream.take(), stream.cursor
 
+    def first(self, name: str, call: int) -> int:
+        """Where a stream was when the first of several actors took from it for this call."""
+        return self._taken_for(name, call).first
+
+    def batch(self, name: str, call: int, at: int) -> list[Prompt]:
+        """A batch for one of several actors, taken from the stream once for all of them."""
+        return self._taken_for(name, call).batch(at)
+
+    def _taken_for(self, name: str, call: int) -> Taken:
+        with self._lock:
+            if name not in self._taken or self._taken[name].call != call:
+                self._taken[name] = Taken(self._streams[name], call)
+            return self._taken[name]
+
     def cursor(self, name: str, seek: int | None = None) -> int:
         """Where a stream is, after going where it is told to."""
         if seek is not None:
@@ -147,13 +194,15 @@ class Host:
         return self._streams[name].cursor
 
     def _performed(self, order: Order, contents: dict[str, Any], parcels: dict[str, Parcel]) -> Any:
-        saver, metrics, retries = Folder(order.part), list[Mapping[str, float]](), list[tuple[int, Failed]]()
+        first = self._recipe.rank == 0
+        saver, metrics, retries = Folder(order.part, first), list[Mapping[str, float]](), list[tuple[int, Failed]]()
         call = self._call(order, contents, saver, metrics)
         senders = {self._graph.resources[source].of for source in parcels}
         components = {**self._all, **{name: Delivered(self._all[name], parcels) for name in senders}}
         outcome = Caller(
             self._graph, components, lambda _, attempt, error: retries.append((attempt, Failed.of(error)))
         ).perform(call)
+        outcome = _of_lists(outcome) if order.divided else outcome
         old = staleness(call) if outcome.error is None else None
         metrics += [] if old is None else [{"staleness": old}]
         answer = _answer(outcome, metrics=tuple(metrics), retries=tuple(retries), saved=saver.written)
@@ -198,20 +247,44 @@ class Host:
 
 
 class Folder:
-    """Where a part of a checkpoint is written. That it is whole is told, and committed by the driver."""
+    """Where a part of a checkpoint is written. That it is whole is told, and committed by the driver.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self.written = path, False
+    All members of a group write into one folder, which the first one makes and removes: when they may is theirs to say.
+    """
+
+    def __init__(self, path: Path, mine: bool = True) -> None:
+        self._path, self._mine, self.written = path, mine, False
 
     @contextmanager
     def __call__(self) -> Iterator[Path]:
-        fresh(self._path)
+        if self._mine:
+            fresh(self._path)
         try:
             yield self._path
         except BaseException:
-            shutil.rmtree(self._path, ignore_errors=True)
+            if self._mine:
+                shutil.rmtree(self._path, ignore_errors=True)
             raise
         self.written = True
+
+
+class Taken:
+    """What was taken from a stream for one call of several actors: each of them gets the same batches."""
+
+    def __init__(self, stream: Stream, call: int) -> None:
+        self.call, self.first = call, stream.cursor
+        self._stream, self._batches, self._lock = stream, list[list[Prompt]](), threading.Lock()
+
+    def batch(self, at: int) -> list[Prompt]:
+        number = at - self.first
+        if number < 0:
+            raise RunError(
+                f"a stream that several actors take from cannot go back to {at}: this call began at {self.first}"
+            )
+        with self._lock:
+            while len(self._batches) <= number:
+                self._batches.append(self._stream.take())
+            return self._batches[number]
 
 
 class Delivered:
@@ -291,8 +364,35 @@ class RemoteStream:
         self._known = None
         self._ask("cursor", cursor)
 
+    def shared(self, call: int) -> SharedStream:
+        """The stream as each of several actors gets it for a call."""
+        return SharedStream(self, call)
+
     def _ask(self, word: str, *args: Any) -> Any:
         return _get(_lane(getattr(self._actor, word), ASKS).remote(self._name, *args))
+
+
+class SharedStream:
+    """A stream that several actors take from for one call. Each has a cursor of its own, and moves on by itself."""
+
+    def __init__(self, stream: RemoteStream, call: int) -> None:
+        self._stream, self._call = stream, call
+        self.of, self.batches = stream.of, stream.batches
+        self._at: int | None = None
+
+    @property
+    def cursor(self) -> int:
+        if self._at is None:
+            self._at = int(self._stream._ask("first", self._call))
+        return self._at
+
+    def take(self) -> list[Prompt]:
+        batch: list[Prompt] = self._stream._ask("batch", self._call, self.cursor)
+        self._at = self.cursor + 1
+        return batch
+
+    def seek(self, cursor: int) -> None:
+        self._at = cursor
 
 
 @dataclass(frozen=True)
@@ -358,14 +458,14 @@ def surface_of(component: Any, where: str) -> Surface:
     )
 
 
-def where_of(name: str) -> str:
-    """This process, for an error: the actor, its process, its machine, and the file that has what it printed."""
+def where_of(title: str) -> str:
+    """This process, for an error: what it is, its number, its machine, and the file that has what it printed."""
     try:
         log = str(Path("/proc/self/fd/2").readlink())
     except OSError:
         log = ""
     ray: Any = importlib.import_module("ray")
-    parts = [f"actor {name}", f"pid {os.getpid()}", f"node {ray.util.get_node_ip_address()} ({socket.gethostname()})"]
+    parts = [title, f"pid {os.getpid()}", f"node {ray.util.get_node_ip_address()} ({socket.gethostname()})"]
     return ", ".join([*parts, f"log {log}"] if log.startswith("/") else parts)
 
 
@@ -410,6 +510,23 @@ def _answer(outcome: Outcome, **more: Any) -> Answer:
         attempts=outcome.attempts,
         **more,
     )
+
+
+def _of_lists(outcome: Outcome) -> Outcome:
+    """What each of several actors made a part of must be lists, or the parts could not be put together."""
+    for name, contents in outcome.returned.values.items():
+        if not isinstance(contents, list | tuple):
+            error = RunError(
+                f"{outcome.task.name}: returned a {type(contents).__name__} for {name}, but several actors have each a "
+                f"part of it: return a list"
+            )
+            return replace(outcome, returned=Returned(), error=error)
+    return outcome
+
+
+def _whole(pieces: list[Any]) -> Any:
+    """Contents, put together from the parts that several actors made."""
+    return pieces[0] if len(pieces) == 1 else [one for piece in pieces for one in piece]
 
 
 def _with_values(answer: Answer, order: Order, values: Mapping[str, Any]) -> Any:

@@ -1,13 +1,15 @@
 """Where the actors go: those that share a device share a bundle of a placement group, the others have their own.
 
 The placement says who shares: whoever makes room for whom. Such actors take turns, so their bundle has what the
-largest of them asks for, and each holds an equal part of it. Memory is nobody's turn: it adds up.
+largest of them asks for, and each holds an equal part of it. Memory is nobody's turn: it adds up. A component of
+several actors is on several devices: the first of each of those that share are together, and so on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import floor
 from typing import Any
 
@@ -17,6 +19,7 @@ from stepgraph.runtime.plans import owner
 
 DEFAULT = "default"
 """The entry of ``actors`` for those that have none of their own."""
+COUNT = "count"
 WORDS = ("num_cpus", "num_gpus", "memory", "resources", "runtime_env")
 AMOUNTS = {"num_cpus": "CPU", "num_gpus": "GPU"}
 MEMORY = "memory"
@@ -36,8 +39,22 @@ class Bundle:
 
 
 def bundles(graph: Graph, names: Sequence[str], actors: Mapping[str, Mapping[str, Any]]) -> list[Bundle]:
-    """The bundles of these actors, in the order of their first one."""
-    return [_bundle(group, {name: wants(name, actors) for name in group}) for group in sharing(graph, names)]
+    """The bundles of the actors of these components, in the order of their first one."""
+    return [bundle for group in sharing(graph, names) for bundle in _of_each_rank(group, actors)]
+
+
+def labels(name: str, actors: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The names of a component's actors: its own, or one a rank."""
+    count = count_of(name, actors)
+    return [name] if count == 1 else [f"{name}/{rank}" for rank in range(count)]
+
+
+def count_of(name: str, actors: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many actors a component is. They are never what one has by default: few components can be several."""
+    count = (actors.get(name) or {}).get(COUNT, 1)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ConfigError(f"executor.actors.{name}.{COUNT}={count}: give a whole number from 1")
+    return count
 
 
 def sharing(graph: Graph, names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -54,11 +71,10 @@ def sharing(graph: Graph, names: Sequence[str]) -> list[tuple[str, ...]]:
 
 def options_of(name: str, actors: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What the configuration says of an actor."""
-    found = {**(actors.get(DEFAULT) or {}), **(actors.get(name) or {})}
-    for word in found:
-        if word not in WORDS:
-            raise ConfigError(f"executor.actors.{name}: no option {word!r}{did_you_mean(word, WORDS)}")
-    return found
+    usual, own = actors.get(DEFAULT) or {}, actors.get(name) or {}
+    _check_words(DEFAULT, usual, WORDS)
+    _check_words(name, own, (COUNT, *WORDS))
+    return {word: value for word, value in {**usual, **own}.items() if word != COUNT}
 
 
 def wants(name: str, actors: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -79,7 +95,20 @@ def check_names(actors: Mapping[str, Any], names: Iterable[str]) -> None:
             )
 
 
-def _bundle(group: tuple[str, ...], wanted: Mapping[str, Mapping[str, float]]) -> Bundle:
+def _check_words(name: str, said: Mapping[str, Any], known: Sequence[str]) -> None:
+    for word in said:
+        if word not in known:
+            raise ConfigError(f"executor.actors.{name}: no option {word!r}{did_you_mean(word, known)}")
+
+
+def _of_each_rank(group: tuple[str, ...], actors: Mapping[str, Mapping[str, Any]]) -> list[Bundle]:
+    wanted = {name: wants(name, actors) for name in group}
+    ranks = zip_longest(*([(label, wanted[name]) for label in labels(name, actors)] for name in group))
+    return [_bundle(dict(one for one in rank if one)) for rank in ranks]
+
+
+def _bundle(wanted: Mapping[str, Mapping[str, float]]) -> Bundle:
+    group = tuple(wanted)
     kinds = dict.fromkeys(kind for one in wanted.values() for kind in one)
     whole = {kind: _together(kind, [one.get(kind, 0.0) for one in wanted.values()]) for kind in kinds}
     if len(group) > 1 and whole.get("GPU", 0) > 1:

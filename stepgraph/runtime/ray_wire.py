@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import Signature
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,21 @@ class Recipe:
     target: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     shared: Shared | None = None
+    divides: tuple[str, ...] = ()
+
+    def member(self, rank: int, ranks: int) -> Recipe:
+        """The recipe of one of several actors."""
+        return replace(self, shared=self.shared and replace(self.shared, rank=rank, ranks=ranks))
+
+    @property
+    def rank(self) -> int:
+        return self.shared.rank if self.shared else 0
+
+    @property
+    def title(self) -> str:
+        """The actor, for people."""
+        several = self.shared is not None and self.shared.ranks > 1
+        return f"actor {self.name}, rank {self.rank}" if several else f"actor {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +65,10 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A call as an actor gets it. Beside it come ``waits`` answers, one reference for each of ``contents``, and one
-    parcel for each of ``sources``; ``part`` is where a checkpoint goes.
+    """A call as an actor gets it. Beside it come ``waits`` answers, the contents and a parcel for each of ``sources``.
+
+    ``contents`` says how many pieces each has, that are put together where it is used; ``part`` is where a checkpoint
+    goes. ``divided``: each member of a group does its part, so that a value is a piece.
     """
 
     phases: tuple[Planned, ...]
@@ -59,13 +76,14 @@ class Order:
     about: About
     part: Path
     waits: int
-    contents: tuple[str, ...]
+    contents: Mapping[str, int]
     streams: Mapping[str, Any]
     sources: tuple[str, ...]
     values: tuple[str, ...]
     versions: Mapping[str, int]
     after: Mapping[str, int]
     places: Mapping[str, str]
+    divided: bool = False
 
 
 @dataclass(frozen=True, slots=True)

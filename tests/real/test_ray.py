@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from ray_runs import LOOP, PARTS, calls, compiled, descendants, ended, gone, looped, metrics
 
 import stepgraph
 from stepgraph.cli import main
@@ -27,28 +30,8 @@ from stepgraph.runtime.ray_host import surface_of
 from stepgraph.runtime.ray_parcel import Packed
 from stepgraph.runtime.ray_room import bundles, sharing
 from stepgraph.runtime.result import Result
-from stepgraph.spec import parse
 
 ray: Any = pytest.importorskip("ray", reason="needs ray: pip install 'stepgraph[ray]'")
-
-PARTS = Path(__file__).with_name("ray_parts.py")
-LOOP: dict[str, Any] = {
-    "name": "loop",
-    "resources": {
-        "prompts": "stream",
-        "policy": {"kind": "weights", "of": "trainer", "at": "device"},
-        "engine": {"kind": "weights", "of": "engine", "at": "device"},
-        "ckpt": "sink",
-    },
-    "keep": {"policy": "any"},
-    "start": {"sync": None},
-    "step": {
-        "generate": {"use": "engine.generate", "reads": ["engine"], "updates": ["prompts"], "writes": ["rollouts"]},
-        "train": {"use": "trainer.train", "reads": ["rollouts"], "updates": ["policy"]},
-        "save": {"use": "trainer.save", "reads": ["policy"], "writes": ["ckpt"], "when": {"last": True}},
-        "sync": {"use": "engine.sync", "copies": {"engine": "policy"}},
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -62,67 +45,7 @@ def cluster() -> Iterator[None]:
 @pytest.fixture
 def loop(cluster: None, tmp_path: Path) -> Callable[..., tuple[Result, str]]:
     """Run the small loop on Ray; returns its result and what it printed."""
-
-    def run(steps: int = 3, step: Mapping[str, Any] = {}, resume: bool = False, **words: Any) -> tuple[Result, str]:
-        options = {name: words.pop(name, {}) for name in ("engine", "trainer", "data")}
-        config = {name: {"_target_": f"{PARTS}:{name.title()}", **own} for name, own in options.items()}
-        graph = {**LOOP, "step": {**LOOP["step"], **step}}
-        first = words.pop("first", 0)
-        out, of = io.StringIO(), lambda steps: compiled(graph, steps, first)
-        result = executor.run(
-            of(steps),
-            config=config,
-            run_dir=tmp_path / "out",
-            on_stop=lambda last: of(last + 1),
-            out=out,
-            resume=resume,
-            **words,
-        )
-        return result, out.getvalue()
-
-    return run
-
-
-def compiled(graph: Mapping[str, Any], steps: int, first: int = 0) -> Any:
-    return stepgraph.compile(parse(graph, {"name": "split"}, {"steps": steps, "first": first}))
-
-
-def calls(run_dir: Path) -> list[tuple[str, str, str, int]]:
-    """What the components noted: (component, method, step, process)."""
-    lines = (run_dir.parent / "noted.txt").read_text().splitlines()
-    return [(who, word, step, int(pid)) for who, word, step, pid in map(str.split, lines)]
-
-
-def ended(run_dir: Path) -> list[dict[str, Any]]:
-    events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
-    return [one for one in events if one["event"] == "end"]
-
-
-def metrics(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-
-
-def gone(pid: int, seconds: float = 10.0) -> bool:
-    """Whether a process ends within that time. One that only waits to be reaped has ended."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def descendants(pid: int) -> set[int]:
-    """Every process that this one started, and those that they did."""
-    parents = {int(one.parent.name): one.read_text() for one in Path("/proc").glob("[0-9]*/stat")}
-    found, new = set[int](), {pid}
-    while new:
-        new = {one for one, stat in parents.items() if int(stat.rpartition(")")[2].split()[1]) in new} - found
-        found |= new
-    return found
+    return partial(looped, tmp_path / "out")
 
 
 # ---- the same run --------------------------------------------------------------------------------------------------
@@ -265,7 +188,7 @@ SLOW = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_ray import LOOP, PARTS, compiled
+from ray_runs import LOOP, PARTS, compiled
 from stepgraph.runtime import ray
 names = ("engine", "trainer", "data")
 config = {{name: {{"_target_": f"{{PARTS}}:{{name.title()}}"}} for name in names}}

@@ -22,12 +22,19 @@ from stepgraph.runtime.contract import Context, Prompt, Rollout, Shared, Stream,
 from stepgraph.styles import Making
 
 APART = 1 << 20  # between the seeds of two batches of one step, so that no two calls draw the same numbers
+FAR = 1 << 40  # and between those of two engines that share a batch out
 
 
 class RolloutEngine:
-    """Generates and evaluates. A subclass sets ``_places`` and gives ``_sample`` and ``_copy``."""
+    """Generates and evaluates. A subclass sets ``_places`` and gives ``_sample`` and ``_copy``.
+
+    Several may share a batch out. Where ``by_prompt`` says that an answer depends on no more than the seed and its
+    prompt, they give what one would; else each draws numbers of its own.
+    """
 
     asks = ("data", "rewards")  # evaluate scores held-out prompts
+    ranks, divides, undivided = True, ("generate",), ("filter",)  # a filter takes batches until one is full
+    by_prompt = False
     _places: Residency
 
     def __init__(
@@ -46,19 +53,25 @@ class RolloutEngine:
         self._weights, self._kv_name = weights, kv
         self._group, self._temperature = group, temperature
         self._max_new = answer_tokens(shared.data) if max_new_tokens is None else max_new_tokens
-        self._version = -1
+        self._version, self._rank, self._ranks = -1, shared.rank, shared.ranks
         self._read = lru_cache(maxsize=1 << 14)(self._encode)
         self._say = lru_cache(maxsize=1 << 14)(self._decode)
 
     @slots("rollout", "reward", "filter")
     def generate(self, ctx: Context, prompts: Stream) -> dict[str, list[Rollout]]:
-        """Take a batch of prompts and sample ``group`` answers to each."""
+        """Take a batch of prompts and sample ``group`` answers to each. Of several engines each takes its part."""
         self._must_be_ready("generate")
-        start, hooks = perf_counter(), hooks_of(ctx)
+        if self._ranks == 1:
+            return self._generated(ctx, prompts)
+        part = Part(prompts.take(), self._rank, self._ranks)
+        return self._generated(ctx, part) if part.batch else {"rollouts": []}
+
+    def _generated(self, ctx: Context, prompts: Stream) -> dict[str, list[Rollout]]:
+        start, hooks, seed = perf_counter(), hooks_of(ctx), self._own(ctx.seed)
         rollouts = gather(
             hooks,
             prompts,
-            lambda asked, attempt: self._made(hooks.get("rollout"), asked, ctx.seed + attempt * APART),
+            lambda asked, attempt: self._made(hooks.get("rollout"), asked, seed + attempt * APART),
             lambda made: ctx.components["rewards"].score(ctx, made)["rewards"],
         )
         total = sum(len(r.tokens) for r in rollouts)
@@ -132,6 +145,9 @@ class RolloutEngine:
         if self._version < 0:
             raise RunError(f"engine.{call} before any sync: '{self._weights}' has no policy's weights; sync it first")
 
+    def _own(self, seed: int) -> int:
+        return seed if self.by_prompt else seed + self._rank * FAR
+
     def _made(self, roll: Any, prompts: Sequence[Prompt], seed: int) -> list[Rollout]:
         """The answers to a batch, by the hook where there is one. Each call that it makes draws numbers of its own."""
         if roll is None:
@@ -171,6 +187,21 @@ class RolloutEngine:
 
     def _decode(self, tokens: tuple[int, ...]) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+class Part:
+    """One engine's contiguous part of a batch, as the stream of it."""
+
+    batches = cursor = 1
+
+    def __init__(self, batch: list[Prompt], rank: int, ranks: int) -> None:
+        self.batch = batch[rank * len(batch) // ranks : (rank + 1) * len(batch) // ranks]
+
+    def take(self) -> list[Prompt]:
+        return self.batch
+
+    def seek(self, cursor: int) -> None:
+        """There is no other batch to go to."""
 
 
 def _check(group: int, temperature: float, max_new_tokens: int | None) -> None:
