@@ -28,6 +28,8 @@ GIB = 1 << 30
 class VllmEngine(RolloutEngine):
     """Generates and evaluates with vLLM. ``places`` says where its two resources start."""
 
+    by_prompt = True  # each has a seed of its own
+
     def __init__(
         self,
         shared: Shared,
@@ -61,7 +63,11 @@ class VllmEngine(RolloutEngine):
         }
         self._dtype, self._turn = dtype or self._spec.dtype, Lock()  # phases of no component may ask at the same time
         self._llm = start(
-            shared.run_dir / "vllm", config, dtype=self._dtype, threads=self._spec.threads, **_given(options)
+            shared.run_dir / "vllm" / str(shared.rank),
+            config,
+            dtype=self._dtype,
+            threads=self._spec.threads,
+            **_given(options),
         )
         self._longest = int(self._llm.model_config.max_model_len)
         self._places = self._resources(cache, park_folder(shared.run_dir, park), places)
