@@ -27,6 +27,7 @@ from stepgraph.runtime.bind import arguments, bound_hooks, check_arguments, func
 from stepgraph.runtime.call import Call, Caller
 from stepgraph.runtime.context import RunContext, seed_of
 from stepgraph.runtime.contract import Prompt, Rollout, Weights
+from stepgraph.runtime.plans import by_name
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.run import run
 from stepgraph.runtime.schedule import Section, Task
@@ -239,7 +240,7 @@ class Idle:
         if phase.handoff:
             return self._handed_over(*parts)
         self._count(phase)
-        values = [name for name in (*phase.writes, *phase.updates) if self._graph.resources[name].kind == "value"]
+        values = by_name(self._graph, (*phase.writes, *phase.updates))
         read = [name for name in phase.reads if self._graph.resources[name].kind == "weights"]
         return {name: self._stamped(self._made(name, ctx), read) for name in values}
 

@@ -19,7 +19,7 @@ from stepgraph.ir.graph import Graph
 from stepgraph.ir.plan import Planned
 from stepgraph.phases import SLOTS
 from stepgraph.registry import resolve
-from stepgraph.runtime.plans import RunnablePlan, kept, kind_of, named, owner
+from stepgraph.runtime.plans import RunnablePlan, by_name, kept, kind_of, named, owner
 
 CONTEXT = "ctx"
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -165,7 +165,8 @@ def sources_of(graph: Graph, planned: Planned, bound: Bound) -> dict[str, str]:
 
 def check_arguments(graph: Graph, planned: Planned, bound: Bound, components: Mapping[str, Any]) -> None:
     """Refuse a body that cannot be called with what its phase declares."""
-    contents = dict.fromkeys(named(graph, (*planned.reads, *planned.updates), "value", "stream"))
+    taken = (*planned.reads, *planned.updates)
+    contents = dict.fromkeys((*by_name(graph, taken), *named(graph, taken, "stream")))
     given_parts = (("moves", planned.moves), ("weights", sources_of(graph, planned, bound)))
     parts = {name: None for name, said in given_parts if said}
     positional, given = arguments(
@@ -196,7 +197,7 @@ def _check_asked(
 
 
 def _why_not(graph: Graph, planned: Planned, name: str) -> str:
-    if kind_of(graph, name) in ("value", "stream"):
+    if kind_of(graph, name) == "stream" or by_name(graph, (name,)):
         return "the phase does not read: add it to its reads, or take the parameter out"
     who = owner(graph, name)
     return f"is a {kind_of(graph, name)}" + (

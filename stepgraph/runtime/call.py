@@ -7,6 +7,7 @@ in the ``Outcome``.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import threading
 import time
@@ -22,7 +23,7 @@ from stepgraph.runtime.bind import Bound, arguments, sources_of, undeclared, vis
 from stepgraph.runtime.context import RunContext
 from stepgraph.runtime.contract import Rollout, Stream, Weights
 from stepgraph.runtime.mirror import stamped, version_of
-from stepgraph.runtime.plans import named, owner
+from stepgraph.runtime.plans import by_name, held, named, owner
 from stepgraph.runtime.schedule import Task
 
 GIB = 2**30
@@ -144,11 +145,16 @@ class Caller:
             call.head,
             call.bound,
             context=context,
-            contents=call.contents,
+            contents=self._contents(call),
             parts=parts,
             components=self._components,
         )
         return finished(call.bound.body(*positional, **given))
+
+    def _contents(self, call: Call) -> dict[str, Any]:
+        """What the body gets by name. Of state that it changes it gets a copy: what others hold must stay as it was."""
+        changed = held(self._graph, call.head.updates)
+        return {name: copy.deepcopy(one) if name in changed else one for name, one in call.contents.items()}
 
     def _weights(self, call: Call) -> dict[str, Weights]:
         return {name: self._source(call, source) for name, source in taken_from(self._graph, call).items()}
@@ -227,7 +233,7 @@ def _may_pass(error: BaseException) -> bool:
 def taken_work(graph: Graph, call: Call, given: Any) -> Returned:
     """Check that a body returned what its phase declares, all of it and nothing else."""
     planned = call.head
-    values = named(graph, (*planned.writes, *planned.updates), "value")
+    values = by_name(graph, (*planned.writes, *planned.updates))
     sinks = named(graph, (*planned.writes, *planned.updates), "sink")
     if given is None:
         given = {}
@@ -278,9 +284,10 @@ def _rollouts(contents: Any) -> list[Rollout]:
     return [one for one in contents if isinstance(one, Rollout)] if isinstance(contents, (list, tuple)) else []
 
 
-def staleness(call: Call) -> int | None:
+def staleness(call: Call, graph: Graph | None = None) -> int | None:
     """How many updates old the oldest rollout is that this phase learns from."""
-    updated = [call.versions[name] for name in call.head.updates if name in call.versions]
+    updates = call.head.updates if graph is None else named(graph, call.head.updates, "weights")
+    updated = [call.versions[name] for name in updates if name in call.versions]
     made = [one.version for contents in call.contents.values() for one in _rollouts(contents)]
     return max(updated) - min(made) if updated and made else None
 

@@ -7,7 +7,7 @@ that keep an order themselves get the calls of a step at once, as far as it is c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -27,10 +27,11 @@ from stepgraph.runtime.context import RunContext, seed_of
 from stepgraph.runtime.contract import Stream
 from stepgraph.runtime.ending import Ending, OnStop
 from stepgraph.runtime.gates import Gates
+from stepgraph.runtime.held import Held
 from stepgraph.runtime.journal import Journal
 from stepgraph.runtime.mirror import Mirror, Values
 from stepgraph.runtime.onward import movers, rest
-from stepgraph.runtime.plans import RunnablePlan, named
+from stepgraph.runtime.plans import RunnablePlan, held, named
 from stepgraph.runtime.record import Recorder, one_line, where
 from stepgraph.runtime.report import Report
 from stepgraph.runtime.result import Failure, Result
@@ -83,7 +84,7 @@ class LocalExecutor:
         # The step after one that may move things is planned when that is known, and cannot begin before.
         self._movers = movers(plan.graph)
         self._schedule = Schedule(plan, 1) if self._movers else Schedule(plan)
-        self._values = Values(plan.graph)
+        self._values, self._held = Values(plan.graph), Held(plan.graph)
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._running: dict[Task, float | None] = {}
         """What was handed over and is not finished, and when it began; ``None``: it waits for others of these."""
@@ -106,6 +107,8 @@ class LocalExecutor:
         try:
             self._streams = streams_of(self._plan, self._components)
             self._mirror = restored(self._plan, self._components, self._streams, self._safe)
+            if self._safe:
+                self._held.load(self._safe.path, self._safe.state.step)
         except Exception as error:
             self._failure = self._failed("loading the checkpoint" if self._safe else "preparing", "", None, error)
             return self._result()
@@ -131,6 +134,9 @@ class LocalExecutor:
                 self._wait()
         finally:
             self._workers.finish()
+        self._hold(
+            (scope, saving) for (_, scope, _), saving in self._savings.items()
+        )  # who has not changed it will not
         stuck = ", ".join(task.name for task in self._schedule.pending())
         if stuck and not self._failure:
             self._failure = self._failed(stuck, "", None, RunError("these phases wait for each other"))
@@ -174,7 +180,8 @@ class LocalExecutor:
 
     def _close(self, section: Section) -> None:
         self._record.close(section, self._begun())
-        self._savings = {key: saving for key, saving in self._savings.items() if key[0] > section.index}
+        over = [key for key in self._savings if key[0] <= section.index]
+        self._hold((key[1], self._savings.pop(key)) for key in over)
         self._values.drop_step(section)
         moved = any(planned.name in self._movers for task in section.tasks for planned in task.phases)
         if moved and section.step is not None and not self._failure and not self._ending.why:
@@ -230,8 +237,22 @@ class LocalExecutor:
         """Take for done what a task will do, so that those that wait for it can be handed over, too."""
         self._foreseen.add(task)
         self._mirror.done(task.phases, call.after)
+        self._keep(task, values)
+
+    def _keep(self, task: Task, values: Mapping[str, Any]) -> None:
+        """Take what a phase gave, or what stands for it."""
+        scope = task.section.scope(task.head)
         for name, contents in values.items():
-            self._values.put(name, task.section.scope(task.head), contents)
+            if name in self._held.names:
+                self._held.put(name, self._time(scope), contents)
+            else:
+                self._values.put(name, scope, contents)
+
+    def _time(self, scope: Scope) -> int:
+        """A step's number; ``start`` comes before the first one, ``end`` after the last."""
+        if isinstance(scope, int):
+            return scope
+        return self._plan.steps if scope == "end" else self._plan.first - 1
 
     def _passed_over(self, task: Task) -> None:
         """Its gate, which only the run could decide, stayed closed."""
@@ -260,7 +281,7 @@ class LocalExecutor:
             task=task,
             bound=self._binding.of(head),
             context=self._context(task, section.works_for(head), scope),
-            contents={**values, **streams},
+            contents={**values, **streams, **self._held.given(wanted)},
             streams={name: stream for name, stream in streams.items() if name in head.updates},
             versions=dict(self._mirror.versions),
             after=self._mirror.versions_after(task.phases),
@@ -295,7 +316,8 @@ class LocalExecutor:
                 one for one in task.section.tasks if task.section.scope(one.head) == scope and self._sinks(one) == sinks
             ]
             names = {one.head.name for one in same} if sinks else {task.head.name}
-            self._savings[key] = Saving(self._journal.run_dir, names, self._settings.keep, self._committed)
+            holds = bool(self._held.names)
+            self._savings[key] = Saving(self._journal.run_dir, names, self._settings.keep, self._committed, holds)
         return self._savings[key]
 
     def _sinks(self, task: Task) -> frozenset[str]:
@@ -333,12 +355,37 @@ class LocalExecutor:
         self._foreseen.discard(task)
         self._schedule.finish(task)
         self._values.forget(task.section, [task])
+        self._hold(self._settled())
         for other in [other for other, began in self._running.items() if began is None and not other.waits]:
             if not self._failure:
                 self._begin(other, time.monotonic())
         early, self._early = self._early, []
         for outcome, call in early:
             self._finished(outcome, call)
+
+    def _hold(self, savings: Iterable[tuple[Scope, Saving]]) -> None:
+        """Give checkpoints the run's own state. One that cannot be written ends the run."""
+        real: Callable[[Any], Any] = getattr(self._workers, "fetched", lambda contents: contents)
+        try:
+            for scope, saving in savings:
+                held_then = self._held.upto(self._time(scope))
+                saving.hold({name: real(contents) for name, contents in held_then.items()})
+        except (OSError, RunError) as error:
+            self._failure = self._failure or self._failed("saving the state", "", None, error)
+
+    def _settled(self) -> list[tuple[Scope, Saving]]:
+        """The checkpoints of steps for which nobody changes the run's own state any more."""
+        if not self._held.names:
+            return []
+        coming = [self._time(task.section.scope(task.head)) for task in self._schedule.pending() if self._holds(task)]
+        return [
+            (scope, saving)
+            for (_, scope, _), saving in self._savings.items()
+            if not any(step <= self._time(scope) for step in coming)
+        ]
+
+    def _holds(self, task: Task) -> bool:
+        return bool(held(self._plan.graph, (*task.head.writes, *task.head.updates)))
 
     def _left_saving(self, outcome: Outcome, call: Call | None) -> BaseException | None:
         """A checkpoint of several parts is committed when the last phase leaves, and that may fail, too."""
@@ -347,8 +394,9 @@ class LocalExecutor:
         try:
             if call is not None and isinstance(outcome, Reported) and outcome.saved:
                 saving.arrived(name, self._state(task.section.works_for(task.head), call.versions))
+            self._hold(self._settled())
             saving.leave(name, error is not None)
-        except OSError as failed:
+        except (OSError, RunError) as failed:
             return error or failed
         return error
 
@@ -361,8 +409,7 @@ class LocalExecutor:
     def _succeeded(self, outcome: Outcome, call: Call) -> None:
         task, step = outcome.task, outcome.task.section.works_for(outcome.task.head)
         scope = task.section.scope(task.head)
-        for name, contents in outcome.returned.values.items():
-            self._values.put(name, scope, contents)
+        self._keep(task, outcome.returned.values)
         for name, cursor in outcome.cursors.items():
             self._mirror.took(name, step, cursor)
             if used_up(self._streams[name], cursor):
@@ -371,7 +418,7 @@ class LocalExecutor:
             self._mirror.done(task.phases, call.after)
         for text in outcome.warnings:
             self._record.warn(text, task)
-        old = staleness(call)
+        old = staleness(call, self._plan.graph)
         if old is not None:
             self._record.logged(scope, {"staleness": old})
 

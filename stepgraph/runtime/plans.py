@@ -69,6 +69,16 @@ def kind_of(graph: Graph, name: str) -> str:
     return resource.kind if resource else "value"
 
 
+def held(graph: Graph, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``names`` that are state of no component: the run holds it."""
+    return tuple(name for name in named(graph, names, "state") if not owner(graph, name))
+
+
+def by_name(graph: Graph, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``names`` whose contents a body gets and gives back by name."""
+    return (*named(graph, names, "value"), *held(graph, names))
+
+
 def owner(graph: Graph, name: str) -> str:
     """The component that a resource belongs to, or an empty string."""
     resource = graph.resources.get(name)

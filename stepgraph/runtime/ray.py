@@ -28,9 +28,9 @@ from typing import Any
 from stepgraph.errors import ConfigError, RunError
 from stepgraph.ir.graph import Graph
 from stepgraph.runtime import run as local
-from stepgraph.runtime.build import TARGET, makers_of, shared_of
-from stepgraph.runtime.call import Call, Outcome, Retried
-from stepgraph.runtime.plans import RunnablePlan, named, owner
+from stepgraph.runtime.build import TARGET, makers_of, section_of, shared_of
+from stepgraph.runtime.call import Call, Outcome, Retried, taken_from
+from stepgraph.runtime.plans import RunnablePlan, by_name, owner
 from stepgraph.runtime.ray_group import (
     DIVIDES,
     Blame,
@@ -345,7 +345,8 @@ class RayWorkers:
     def submit(self, call: Call, after: Iterable[Task]) -> Handed:
         group = self._crew.groups[call.bound.component or FUNCTIONS]
         waits = [answer for task in after for answer in self._answers[task]]
-        sources = [one for one in dict.fromkeys(call.copies.values()) if owner(self._graph, one) != group.name]
+        taken = dict.fromkeys(taken_from(self._graph, call).values())
+        sources = [one for one in taken if owner(self._graph, one) != group.name]
         parts, parcels = self._exported(sources, group.name, waits)
         order = self._order(call, group, len(waits), tuple(sources))
         contents = [piece for name in order.contents for piece in pieces_of(call.contents[name])]
@@ -362,6 +363,10 @@ class RayWorkers:
         for task in tasks:
             for answer in self._answers.get(task, ()):
                 self._ray.cancel(answer)
+
+    def fetched(self, contents: Any) -> Any:
+        """The contents behind a reference."""
+        return self._ray.get(contents) if isinstance(contents, self._ray.ObjectRef) else contents
 
     def finish(self) -> None:
         """The actors end with the crew."""
@@ -405,7 +410,7 @@ class RayWorkers:
             contents={name: len(pieces_of(one)) for name, one in call.contents.items() if name not in streams},
             streams={name: one.shared(number) for name, one in streams.items()} if group.several else streams,
             sources=sources,
-            values=named(self._graph, (*head.writes, *head.updates), "value"),
+            values=by_name(self._graph, (*head.writes, *head.updates)),
             versions=call.versions,
             after=call.after,
             places=call.places,
@@ -496,7 +501,7 @@ def check_address(address: str, seconds: float = 10.0) -> None:
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = config.get(name)
+    section = section_of(config, name)
     return section if isinstance(section, Mapping) else {}
 
 

@@ -28,7 +28,7 @@ from stepgraph.errors import RunError
 from stepgraph.ir.graph import Graph
 from stepgraph.ir.phase import Phase
 from stepgraph.ir.plan import CompiledStep, Planned
-from stepgraph.registry import resolve
+from stepgraph.registry import COMPONENTS, resolve
 from stepgraph.runtime.bind import Binding, bind
 from stepgraph.runtime.build import TARGET
 from stepgraph.runtime.call import Call, Caller, Outcome, Returned, staleness
@@ -79,7 +79,7 @@ class Host:
         recipe = self._recipe
         if recipe.shared is None:
             return Surface("functions", where=where_of(recipe.title))
-        target = resolve(recipe.target, f"{recipe.name}.{TARGET}")
+        target = resolve(recipe.target, f"{recipe.name}.{TARGET}", COMPONENTS)
         self._component = target(replace(recipe.shared, meeting=meeting), **recipe.options)
         return surface_of(self._component, where_of(recipe.title))
 
@@ -203,7 +203,7 @@ class Host:
             self._graph, components, lambda _, attempt, error: retries.append((attempt, Failed.of(error)))
         ).perform(call)
         outcome = _of_lists(outcome) if order.divided else outcome
-        old = staleness(call) if outcome.error is None else None
+        old = staleness(call, self._graph) if outcome.error is None else None
         metrics += [] if old is None else [{"staleness": old}]
         answer = _answer(outcome, metrics=tuple(metrics), retries=tuple(retries), saved=saver.written)
         return _with_values(answer, order, outcome.returned.values)

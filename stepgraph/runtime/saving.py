@@ -14,15 +14,21 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from stepgraph.runtime import held
 from stepgraph.runtime.checkpoint import FOLDER, RunState, commit, name_of
 
 Committed = Callable[[Path, RunState], None]
 
 
 class Saving:
-    """Collects the parts of the phases in ``names`` and commits when the last of them is written."""
+    """Collects the parts of the phases in ``names`` and commits when the last of them is written.
 
-    def __init__(self, run_dir: Path, names: set[str], keep: int | None, committed: Committed) -> None:
+    Where it ``holds`` something, the contents of the run's own state belong to it, too, and it waits for them.
+    """
+
+    def __init__(
+        self, run_dir: Path, names: set[str], keep: int | None, committed: Committed, holds: bool = False
+    ) -> None:
         self._root = run_dir / FOLDER
         self._waiting = set(names)
         self._several = len(names) > 1
@@ -31,6 +37,7 @@ class Saving:
         self._lock = Lock()
         self._state: RunState | None = None
         self._broken = False
+        self._held: Mapping[str, Any] | None = None if holds else {}
         self.temporary: Path | None = None
         self.final: Path | None = None
 
@@ -56,11 +63,18 @@ class Saving:
             self._state = state
         self._written(phase)
 
+    def hold(self, contents: Mapping[str, Any]) -> None:
+        """The run's own state, as it is when the step is done. Only the first word counts."""
+        with self._lock:
+            if self._held is None:
+                self._held = contents
+                self._finish()
+
     def lasting(self, sinks: Mapping[str, Any]) -> dict[str, Any]:
         """What a phase said of its sinks, with the folder's lasting name in place of the temporary one."""
-        if self.final is None:
+        if self.temporary is None or self._state is None:
             return dict(sinks)
-        old, new = str(self.temporary), str(self.final)
+        old, new = str(self.temporary), str(self.final or self._root / name_of(self._state.step))
         return {name: said.replace(old, new) if isinstance(said, str) else said for name, said in sinks.items()}
 
     def leave(self, phase: str, failed: bool) -> None:
@@ -85,11 +99,12 @@ class Saving:
             self._finish()
 
     def _finish(self) -> None:
-        if self._waiting or self.final or self.temporary is None or self._state is None:
+        if self._waiting or self.final or self.temporary is None or self._state is None or self._held is None:
             return
         if self._broken:
             shutil.rmtree(self.temporary, ignore_errors=True)
             return
+        held.write(self.temporary, self._held)
         self.final = commit(self.temporary, self._root, self._state, self._keep)
         self._committed(self.final, self._state)
 
