@@ -3,9 +3,10 @@
 The memory is a file without a name, which the receiver opens through the sender's ``/proc/PID/fd``: however the
 processes end, nothing is left behind, and it does not matter that a container's ``/dev/shm`` is small.
 
-A buffer is used again from sync to sync, unless somebody still reads it. A reader's mapping holds a shared lock on the
-file for as long as any tensor lies in it, and the sender writes only under the exclusive one; where it cannot have
-that, it takes another buffer. A mapping is private: a receiver that writes into what it was given changes its own copy.
+A buffer is used again from sync to sync, unless somebody still reads it: a reader holds a shared lock on the file for
+as long as any tensor lies in it, and the sender writes only under the exclusive one. Where it cannot have that, it
+takes another buffer. Both sides keep their mappings, as making one costs half as much as copying all that is in it.
+What a receiver is given is read-only, and the process ends where it writes there: it copies what it wants to change.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import count
 from typing import Any
 
@@ -38,14 +41,24 @@ class Slot:
     shape: tuple[int, ...]
     offset: int
 
-    def on(self, memory: mmap.mmap) -> Any:
-        """The tensor, on that memory."""
+    def to_write(self, memory: mmap.mmap) -> Any:
+        """The tensor, on the sender's memory."""
+        import torch
+
+        dtype, shape = getattr(torch, self.dtype), torch.Size(self.shape)
+        return torch.frombuffer(memory, dtype=dtype, count=shape.numel(), offset=self.offset).view(shape)
+
+    def to_read(self, whole: Any) -> Any:
+        """The tensor, on a receiver's view of the memory."""
         import torch
 
         dtype, shape = getattr(torch, self.dtype), torch.Size(self.shape)
         if not shape.numel():
             return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(memory, dtype=dtype, count=shape.numel(), offset=self.offset).view(shape)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            flat = torch.from_numpy(whole[self.offset : self.offset + shape.numel() * dtype.itemsize])
+        return flat.view(dtype).view(shape)
 
 
 class Buffer:
@@ -88,7 +101,7 @@ class Buffer:
         end = start + -(-tensor.nbytes // ALIGN) * ALIGN
         self._reserve(end)
         if tensor.nbytes:
-            slot.on(self._memory).copy_(tensor.detach())
+            slot.to_write(self._memory).copy_(tensor.detach())
         return slot, end
 
     def _reserve(self, end: int) -> None:
@@ -120,16 +133,16 @@ class Sent:
     named: tuple[tuple[str, Any], ...]
 
     def weights(self) -> Weights:
-        memory = self._mapped()
-        if int.from_bytes(memory[:8], "little") != self.number:
+        whole = self._leased()
+        if int.from_bytes(bytes(whole[:8]), "little") != self.number:
             raise RunError(f"the weights of version {self.version} were replaced before they were read; sync again")
-        return Weights(self.version, lambda: self._on(memory))
+        return Weights(self.version, lambda: self._in(whole))
 
-    def _on(self, memory: mmap.mmap) -> Iterator[tuple[str, Any]]:
-        return ((name, one.on(memory) if isinstance(one, Slot) else one) for name, one in self.named)
+    def _in(self, whole: Any) -> Iterator[tuple[str, Any]]:
+        return ((name, one.to_read(whole) if isinstance(one, Slot) else one) for name, one in self.named)
 
-    def _mapped(self) -> mmap.mmap:
-        """The memory, locked until nobody has it any more: a mapping keeps a descriptor of its own, and so the lock."""
+    def _leased(self) -> Any:
+        """The memory as one array of bytes. Whatever is made of it keeps the lock."""
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -137,11 +150,9 @@ class Sent:
                 f"cannot open the sender's memory {self.path} ({error.strerror}); does it live, under the same user "
                 f"and in the same container? {CURE}"
             ) from error
-        try:
-            self._lock(file)
-            return mmap.mmap(file, self.size, access=mmap.ACCESS_COPY)
-        finally:
-            os.close(file)
+        lease = Lease(file)
+        self._lock(file)
+        return import_module("numpy").asarray(lease.on(_mapped(self.identity, file, self.size)))
 
     def _lock(self, file: int) -> None:
         found = os.fstat(file)
@@ -153,6 +164,43 @@ class Sent:
             raise RunError(
                 f"the weights of version {self.version} are being replaced before they were read; sync again"
             ) from None
+
+
+class Lease:
+    """A lock on a buffer that ends with the last array or tensor that was made of it."""
+
+    __array_interface__: Mapping[str, Any]
+
+    def __init__(self, file: int) -> None:
+        self._file, self._memory = file, None
+
+    def on(self, memory: Any) -> Lease:
+        """Stand for this memory, as NumPy asks it."""
+        self._memory, readonly = memory, True
+        self.__array_interface__ = {**memory.__array_interface__, "data": (memory.ctypes.data, readonly)}
+        return self
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+
+_READ: dict[tuple[int, int], Any] = {}
+"""What this process reads, as arrays of bytes."""
+
+
+def _mapped(identity: tuple[int, int], file: int, size: int) -> Any:
+    known = _READ.get(identity)
+    if known is not None and len(known) >= size:
+        return known
+    own = os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)  # a mapping keeps the lock of what it maps
+    try:
+        memory = mmap.mmap(own, os.fstat(own).st_size, access=mmap.ACCESS_READ)
+    finally:
+        os.close(own)
+    _READ[identity] = import_module("numpy").frombuffer(memory, dtype="uint8")
+    for old in list(_READ)[:-MOST]:
+        del _READ[old]
+    return _READ[identity]
 
 
 class Buffers:
