@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,9 @@ def test_a_moving_average_follows_every_update() -> None:
 # ---- a package, installed ------------------------------------------------------------------------------------------
 
 
+OFFLINE = ("graph=offline", "engine=echo", "placement=null", "run.steps=4")
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh environment with stepgraph's wheel and the plug-in's, and nothing that either does not ask for."""
@@ -77,6 +82,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([str(folder / "env/bin/python"), "-m", "pip", "install", "--quiet", *made], check=True)
     shutil.copytree(EXAMPLES / "plugin" / "user", folder / "user")
     return folder
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def typed(environment: Path, *words: str) -> str:
@@ -108,9 +117,8 @@ def test_an_installed_plugin_is_listed_planned_drawn_and_run_beside_the_wheel(en
         assert {span["from"] % 2 for v in audited for span in v["steps"]} == {1}
     typed(environment, "show", "graph=audited", "run.steps=4", "-o", "audited.svg")
     assert "audit" in (environment / "user" / "audited.svg").read_text()
-    own = ("graph=offline", "engine=echo", "placement=null", "run.steps=4")
-    typed(environment, "run", *own, "run.dir=out")
-    rows = [json.loads(line) for line in (environment / "user/out/metrics.jsonl").read_text().splitlines()]
+    typed(environment, "run", *OFFLINE, "run.dir=out")
+    rows = metrics(environment / "user" / "out")
     assert [row.get("audit/longest") for row in rows] == [None, 3, None, 3]
     assert {row["reward/mean"] for row in rows} == {1.0}
 
@@ -122,3 +130,33 @@ def test_the_fresh_environment_has_no_framework(environment: Path) -> None:
         [str(environment / "env/bin/python"), "-c", code], check=True, capture_output=True, text=True, cwd=environment
     )
     assert done.stdout.strip() == "[]"
+
+
+def installed(environment: Path, *what: str) -> None:
+    """Install more into the environment, in versions that are known to work together; by uv, where there is one."""
+    by = [[str(environment / "env/bin/python"), "-m", "pip", "install", "--quiet"]]
+    if find_spec("uv") is not None:
+        by.insert(0, [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", by[0][0]])
+    words = ["-c", str(EXAMPLES.parent / "constraints.txt"), *what]
+    links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
+    assert any(subprocess.run([*one, *words], check=False, env={**links, **os.environ}).returncode == 0 for one in by)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'stepgraph[ray]'")
+def test_an_installed_plugin_runs_on_ray_as_it_does_here(environment: Path) -> None:
+    (wheel,) = (environment / "dist").glob("stepgraph-[0-9]*.whl")
+    installed(environment, f"{wheel}[ray]")
+    dotted = "graph.step.again={use: stepgraph_length_audit.phases.length_audit, when: {steps: [0]}}"
+    state = ("graph.resources.count=state", "graph.step.count={use: './mean.py:count', updates: [count]}")
+    with (environment / "user" / "mean.py").open("a") as file:
+        file.write(
+            "\n\ndef count(count, ctx):\n    ctx.log(count=count or 0)\n    return {'count': (count or 0) + 1}\n"
+        )
+    typed(environment, "run", *OFFLINE, dotted, *state, "run.dir=here")
+    typed(environment, "run", *OFFLINE, dotted, *state, "run.dir=there", "executor=ray")
+    names = ("step", "reward/mean", "audit/longest", "count")
+    here, there = (
+        [[row.get(name) for name in names] for row in metrics(environment / "user" / run)] for run in ("here", "there")
+    )
+    assert there == here == [[0, 1.0, 3, 0], [1, 1.0, 3, 1], [2, 1.0, None, 2], [3, 1.0, 3, 3]]
