@@ -1,6 +1,8 @@
 """The engine on the real vLLM: it answers with the weights that were synced, and what it puts away is gone."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from time import sleep
 
 import pytest
 
@@ -140,6 +142,60 @@ def test_two_who_ask_at_once_wait_for_each_other(engine, ctx, asked):
     assert together == alone
 
 
+def test_nothing_is_put_away_or_synced_while_it_answers(engine, ctx, asked, monkeypatch):
+    made, trainer, _ = engine(group=4)
+    sync(made, trainer, ctx)
+    answer, ask, answering, seen = made._llm.generate, made._llm.collective_rpc, Event(), []
+
+    def slowly(*given, **named):
+        answering.set()
+        sleep(0.5)  # for the others to come in, could they
+        found = answer(*given, **named)
+        seen.append("answered")
+        return found
+
+    def noted(method, **named):
+        seen.append(method)
+        return ask(method, **named)
+
+    monkeypatch.setattr(made._llm, "generate", slowly)
+    monkeypatch.setattr(made._llm, "collective_rpc", noted)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(made.generate, ctx(seed=1), asked(*TEXTS))
+        assert answering.wait(60)
+        synced = pool.submit(sync, made, trainer, ctx)
+        moved = pool.submit(made.offload, ctx(), {"kv": "none"})
+        assert {r.version for r in first.result()["rollouts"]} == {0}
+        assert moved.result()["kv"] > 0
+        assert synced.exception() is None
+    assert seen[0] == "answered"
+    assert sorted(seen[1:]) == ["discard", "take_weights"]
+
+
+def test_what_is_put_away_before_its_turn_is_not_asked(engine, ctx, asked):
+    made, trainer, _ = engine()
+    sync(made, trainer, ctx)
+    stream, prompts = asked(), asked(*TEXTS).take()
+
+    def put_away_meanwhile():
+        made.offload(ctx(), {"kv": "none"})
+        return prompts
+
+    stream.take = put_away_meanwhile
+    assert "needs 'kv' on the device, but it is at 'none'" in refused(made.generate, ctx(), stream)
+
+
+def test_a_text_is_continued_as_it_is(engine, ctx, asked, greedy):
+    made, trainer, model = engine()
+    sync(made, trainer, ctx)
+    ids = made._read(TEXTS[0])
+    one = made._complete(ids, COUNT, 0.0, 3)
+    assert one.tokens == greedy(trainer.weights("policy"), TEXTS[:1], model, COUNT)[0]
+    assert len(one.logprobs) == len(one.tokens)
+    made.offload(ctx(), {"kv": "none"})
+    assert "it is at 'none'" in refused(made._complete, ids, COUNT, 0.0, 3)
+
+
 def test_putting_it_away_frees_what_was_declared_and_changes_no_token(engine, ctx, asked):
     wide = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 8}
     made, trainer, _ = engine(wide=wide, kv_gib=0.125)
@@ -190,6 +246,10 @@ def test_the_weights_of_another_model_are_refused_before_anything_is_changed(eng
     message = refused(made.sync, ctx(), {"engine": Weights(3, lambda: iter(wrong))})
     assert "lm_head.weight is (5, 5), here (16, 64), extra.weight is unknown here" in message
     assert made.version("engine") == -1
+
+
+def test_a_cache_without_room_for_one_answer_ends_the_start_in_one_line(shared):
+    assert "engine cannot start vLLM: " in refused(lambda: VllmEngine(shared(), kv_gib=1e-6))
 
 
 def test_an_evaluation_is_scored_by_the_rewards(engine, ctx, shared):

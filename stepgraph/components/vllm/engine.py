@@ -2,14 +2,16 @@
 
 vLLM keeps what it has read of prompts (the prefix cache) under the weights that read it, so a sync that did not drop it
 would answer with the policy of before; a drop that fails ends the run. Each answer says which weights made it, and that
-is compared with what was synced.
+is compared with what was synced. Whoever asks, syncs or moves takes a turn: a thread that put the cache away under
+another's request would end the process.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from threading import Lock
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 from stepgraph.components.torch.match import refuse_other_model
@@ -18,9 +20,9 @@ from stepgraph.components.torch.residency import Residency, park_folder
 from stepgraph.components.torch.rollout import RolloutEngine
 from stepgraph.components.torch.sampler import Answer
 from stepgraph.components.torch.spec import DTYPES
-from stepgraph.components.vllm.start import on_cpu, start
+from stepgraph.components.vllm.start import on_cpu, settle_thread, start
 from stepgraph.errors import ConfigError, RunError, did_you_mean
-from stepgraph.runtime.contract import Prompt, Shared, Weights
+from stepgraph.runtime.contract import Context, Prompt, Rollout, Shared, Weights
 
 GIB = 1 << 30
 
@@ -61,7 +63,7 @@ class VllmEngine(RolloutEngine):
             "enable_prefix_caching": prefix_cache,
             "seed": shared.seed,
         }
-        self._dtype, self._turn = dtype or self._spec.dtype, Lock()  # phases of no component may ask at the same time
+        self._dtype, self._turn = dtype or self._spec.dtype, RLock()
         self._llm = start(
             shared.run_dir / "vllm" / str(shared.rank),
             config,
@@ -85,24 +87,49 @@ class VllmEngine(RolloutEngine):
         self._copied.lost = True
         return _CacheFirst("engine", {self._kv_name: kv, self._weights: self._copied}, places)
 
+    def sync(self, ctx: Context, weights: Mapping[str, Weights]) -> None:
+        """Copy the policy's weights into this engine's own, and take on their version."""
+        with self._alone():
+            super().sync(ctx, weights)
+
+    def _move(self, moves: Mapping[str, str]) -> dict[str, int]:
+        with self._alone():
+            return super()._move(moves)
+
+    def _answer(self, prompts: Sequence[Prompt], group: int, temperature: float, seed: int) -> list[Rollout]:
+        with self._alone():
+            self._must_be_ready("generate")  # another thread may have had its turn since that was asked
+            return super()._answer(prompts, group, temperature, seed)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._turn:
+            settle_thread()
+            yield
+
     def _sample(self, prompts: Sequence[Prompt], group: int, temperature: float, seed: int) -> list[Answer]:
+        tokens = [self._read(prompt.text) for prompt in prompts]
+        seeds = [seed_of(seed, prompt.index) for prompt in prompts]
+        return self._asked(tokens, seeds, self._max_new, n=group, temperature=temperature)
+
+    def _complete(self, ids: Sequence[int], most: int, temperature: float, seed: int) -> Answer:
+        with self._alone():
+            self._must_be_ready("generate")
+            return self._asked([ids], [seed_of(seed, 0)], most, temperature=temperature)[0]
+
+    def _asked(self, tokens: Sequence[Sequence[int]], seeds: Sequence[int], most: int, **how: Any) -> list[Answer]:
         from vllm import SamplingParams
 
-        tokens = [self._read(prompt.text) for prompt in prompts]
-        self._must_fit(tokens)
+        self._must_fit(tokens, most)
         eos = self._tokenizer.eos_token_id
         common: dict[str, Any] = {
-            "n": group,
-            "temperature": temperature,
-            "max_tokens": self._max_new,
+            "max_tokens": most,
             "logprobs": 0,  # none but the sampled token's own
             "detokenize": False,
             "stop_token_ids": [] if eos is None else [eos],
         }
-        how = [SamplingParams(seed=seed_of(seed, prompt.index), **common) for prompt in prompts]
-        asked = [{"prompt_token_ids": list(ids)} for ids in tokens]
-        with self._turn:
-            found = self._llm.generate(asked, how, use_tqdm=False)
+        params = [SamplingParams(seed=one, **common, **how) for one in seeds]
+        found = self._llm.generate([{"prompt_token_ids": list(ids)} for ids in tokens], params, use_tqdm=False)
         return [self._checked(answer) for one in found for answer in sorted(one.outputs, key=lambda a: a.index)]
 
     def _checked(self, answer: Any) -> Answer:
@@ -114,8 +141,8 @@ class VllmEngine(RolloutEngine):
         scores = zip(tokens, answer.logprobs, strict=True)
         return Answer(tokens, tuple(float(at[token].logprob) for token, at in scores))
 
-    def _must_fit(self, prompts: Sequence[Sequence[int]]) -> None:
-        longest = max(map(len, prompts), default=0) + self._max_new
+    def _must_fit(self, prompts: Sequence[Sequence[int]], most: int) -> None:
+        longest = max(map(len, prompts), default=0) + most
         if longest > self._longest:
             raise RunError(
                 f"a prompt and its answer take {longest} tokens, but the engine reads {self._longest}; "
@@ -123,10 +150,8 @@ class VllmEngine(RolloutEngine):
             )
 
     def _copy(self, source: Weights) -> None:
-        with self._turn:
-            self._copied.take(source.tensors(), lambda offered: refuse_other_model(offered, self._shapes))
-            dropped = self._llm.reset_prefix_cache()
-        if not dropped:
+        self._copied.take(source.tensors, lambda offered: refuse_other_model(offered, self._shapes))
+        if not self._llm.reset_prefix_cache():
             raise RunError(
                 "engine.sync: vllm could not drop its prefix cache, which holds what the old weights read; "
                 "let no request run while a sync does, or set engine.prefix_cache=false"

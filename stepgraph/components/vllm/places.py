@@ -20,6 +20,7 @@ from stepgraph.components.vllm.worker import KV, WEIGHTS
 from stepgraph.errors import RunError, did_you_mean
 
 CPU = torch.device("cpu")
+Tensors = Callable[[], Iterator[tuple[str, Tensor]]]
 
 
 class Sleeper:
@@ -93,20 +94,27 @@ class Copy(Sleeper):
 
     def __init__(self, llm: Any, resource: str, size: int, on_cpu: bool, *, cache: Cache, folder: Path) -> None:
         super().__init__(llm, resource, size, on_cpu)
-        self._cache, self._folder, self._kept = cache, folder, _Kept.nothing()
+        self._cache, self._folder, self._kept, self._known = cache, folder, _Kept.nothing(), False
 
-    def take(self, tensors: Iterator[tuple[str, Tensor]], accept: Callable[[Mapping[str, Any]], None]) -> None:
+    def take(self, tensors: Tensors, accept: Callable[[Mapping[str, Any]], None]) -> None:
         """Load all the weights, once ``accept`` has seen their names and shapes and does not object."""
         self._kept = _Kept.nothing()
         if self._on_cpu:
-            kept = _Kept.of(tensors, self._folder)
+            kept = _Kept.of(tensors(), self._folder)
             accept({name: slot.shape for name, slot in kept.slots.items()})
             self._ask("take_weights", kept.tensors())
             self._kept = kept
         else:
-            seen: dict[str, Any] = {}
-            self._ask("take_weights", _watched(tensors, seen))
-            accept(seen)
+            self._take_straight(tensors, accept)
+
+    def _take_straight(self, tensors: Tensors, accept: Callable[[Mapping[str, Any]], None]) -> None:
+        """Load tensors as they come. What is offered the first time is looked at before any of it is loaded."""
+        if not self._known:
+            accept({name: tensor.shape for name, tensor in tensors()})
+        seen: dict[str, Any] = {}
+        self._ask("take_weights", _watched(tensors(), seen))
+        accept(seen)
+        self._known = True
 
     def _leave(self, place: str) -> None:
         if self._on_cpu:

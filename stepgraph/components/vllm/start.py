@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from stepgraph.components.torch.threads import set_threads
 from stepgraph.errors import ConfigError, RunError
 
@@ -38,6 +40,15 @@ def start(folder: Path, config: Any, *, dtype: str, threads: int | None, **optio
         options |= {"worker_extension_cls": f"{WORKER}.TakesWeights", "enable_sleep_mode": True}
     _write(folder, config)
     return _built(str(folder), dtype=dtype, **options)
+
+
+def settle_thread() -> None:
+    """Give the calling thread the number of threads that the process was given.
+
+    OpenMP counts for each thread by itself, and vLLM's kernels fail where two counts differ. Torch passes its own count
+    on whenever it is asked for it.
+    """
+    torch.get_num_threads()
 
 
 def on_cpu() -> bool:
