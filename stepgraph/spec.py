@@ -491,12 +491,6 @@ def check_contents(phase: Phase, where: str, graph: Graph) -> None:
     for name in phase.reads:
         if name not in graph.resources:
             raise GraphError(f"{where} reads '{name}', which no phase writes{did_you_mean(name, known)}")
-    made = {name for one in graph.phases for name in one.writes}
-    for name in phase.updates:
-        if graph.resources[name].kind == "value" and name not in made:
-            hint = did_you_mean(name, made)
-            cure = f": what crosses steps is a state, graph.resources.{name}=state"
-            raise GraphError(f"{where} updates '{name}', which no phase writes{hint or cure}")
     for name in (*phase.reads, *phase.updates):
         if graph.resources[name].kind == "sink":
             raise GraphError(f"{where} takes '{name}' back from the outside world: a sink is only written")

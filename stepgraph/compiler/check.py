@@ -297,7 +297,9 @@ class Story:
         writers = [p for p in self.graph.phases if name in p.writes]
         if not writers:
             known = {value for p in self.graph.step for value in p.writes}
-            return f"reads {name}, which no phase writes{did_you_mean(name, known)}"
+            hint, word = did_you_mean(name, known), "updates" if name in op.phase.updates else "reads"
+            cure = f": what crosses steps is a state, graph.resources.{name}=state" if word == "updates" else ""
+            return f"{word} {name}, which no phase writes{hint or cure}"
         return f"reads {name}{self.no_writer(writers[0], op)}"
 
     def no_writer(self, writer: Phase, op: Op) -> str:

@@ -371,6 +371,11 @@ TYPESTATE = [
         "read in step 0 reads x, which no phase writes",
     ),
     (
+        steps(count={"updates": ["seen"]}),
+        "count in step 0 updates seen, which no phase writes: what crosses steps is a state, "
+        "graph.resources.seen=state",
+    ),
+    (
         steps(one={"writes": ["x"]}, two={"writes": ["x"]}),
         "two in step 0 writes x, which one writes too: a value has one writer a step; let one of them use 'updates'",
     ),
