@@ -141,7 +141,7 @@ class Host:
     def _sender(self, source: str, channel: Channel) -> Sender:
         key = (source, channel)
         if key not in self._senders:
-            self._senders[key] = channel.sender()
+            self._senders[key] = channel.sender(self._all)
         return self._senders[key]
 
     def ask(self, word: str, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, list[Mapping[str, float]]]:
@@ -477,7 +477,8 @@ def here() -> Spot:
         seen = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         seen = ""
-    return Spot(f"{node} {seen}", os.getpid(), f"node {ray.util.get_node_ip_address()}, {node[:8]}")
+    gpus = tuple(str(one) for one in ray.get_gpu_ids())
+    return Spot(f"{node} {seen}", os.getpid(), f"node {ray.util.get_node_ip_address()}, {node[:8]}", gpus)
 
 
 def _marked(methods: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

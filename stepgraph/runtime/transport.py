@@ -24,11 +24,15 @@ CURE = "transport=auto picks what fits"
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a component, or one of its actors, is. ``name`` is the machine's, for people."""
+    """Where a component, or one of its actors, is. ``name`` is the machine's, for people.
+
+    ``gpus`` are those that it was given; ``None``: that is not known yet.
+    """
 
     machine: str
     process: int
     name: str = ""
+    gpus: tuple[str, ...] | None = None
 
 
 HERE = (Spot("", 0),)
@@ -51,6 +55,14 @@ class Link:
     @property
     def one_machine(self) -> bool:
         return len({spot.machine for spot in (*self.at, *self.to)}) == 1
+
+    @property
+    def shared_gpu(self) -> bool | None:
+        """Whether sender and receiver compute on the same GPU; ``None`` where that is not known yet."""
+        if any(spot.gpus is None for spot in (*self.at, *self.to)):
+            return None
+        mine, theirs = _gpus(self.at), _gpus(self.to)
+        return bool(mine & theirs)
 
     def __str__(self) -> str:
         return f"{_placed(self.sender, self.at)} and {_placed(self.receiver, self.to)}"
@@ -76,7 +88,9 @@ class Channel(Protocol):
     @property
     def name(self) -> str: ...
 
-    def sender(self) -> Sender: ...
+    def sender(self, others: Mapping[str, Any]) -> Sender:
+        """What packs; ``others`` are the components as the sender sees them, should it want to ask one."""
+        ...
 
 
 class Transport(Protocol):
@@ -121,7 +135,7 @@ class Shm:
             raise ConfigError(f"transport=shm needs Linux, with /proc in sight: {CURE}")
         return self
 
-    def sender(self) -> Sender:
+    def sender(self, others: Mapping[str, Any]) -> Sender:
         from stepgraph.runtime.ray_shm import Buffers
 
         return Buffers()
@@ -137,7 +151,7 @@ class ObjectStore:
         _refuse_one_process(self.name, link)
         return self
 
-    def sender(self) -> Sender:
+    def sender(self, others: Mapping[str, Any]) -> Sender:
         from stepgraph.runtime.ray_parcel import Packer
 
         return Packer()
@@ -208,6 +222,10 @@ def _refuse_one_process(name: str, link: Link) -> None:
         raise ConfigError(
             f"transport={name} is between processes, but {link.sender} and {link.receiver} share one: {CURE}"
         )
+
+
+def _gpus(spots: tuple[Spot, ...]) -> set[tuple[str, str]]:
+    return {(spot.machine, gpu) for spot in spots for gpu in spot.gpus or ()}
 
 
 def _placed(name: str, spots: tuple[Spot, ...]) -> str:

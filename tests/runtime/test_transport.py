@@ -66,6 +66,47 @@ def test_what_cannot_work_is_refused_with_a_cure(transport: Any, where: tuple[Sp
         transport.between(link(*where))
 
 
+def with_gpus(at: tuple[str, ...] | None, to: tuple[str, ...] | None) -> Link:
+    return link(Spot("a", 1, "node a", at), Spot("a", 2, "node a", to))
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "message"),
+    [
+        (
+            "Nccl",
+            with_gpus(("0",), ()),
+            "nccl needs CUDA, but there is no GPU for engine: executor.actors.engine.num",
+        ),
+        (
+            "Ipc",
+            with_gpus((), ()),
+            "ipc needs CUDA, but there is no GPU for trainer and engine: executor",
+        ),
+        ("Nccl", with_gpus(("0",), ("0",)), r"nccl is between GPUs, but trainer .* share one: transport=ipc, or"),
+        (
+            "Ipc",
+            with_gpus(("0",), ("1",)),
+            r"ipc is on one GPU, but trainer .* have each their own: transport=nccl",
+        ),
+        ("Nccl", link(ONE, ONE), "nccl is between processes, but trainer"),
+        ("Ipc", link(ONE, OTHER, FAR), r"ipc is between one process and one, but .* are more"),
+    ],
+)
+def test_what_needs_gpus_is_refused_where_they_are_not(name: str, where: Link, message: str) -> None:
+    transfer = pytest.importorskip("stepgraph.components.vllm.transfer", reason="needs torch")
+    with pytest.raises(ConfigError, match=f"^transport={message}"):
+        getattr(transfer, name)().between(where)
+
+
+def test_a_gpu_that_is_not_known_yet_is_not_refused() -> None:
+    transfer = pytest.importorskip("stepgraph.components.vllm.transfer", reason="needs torch")
+    for name, where in (("nccl", with_gpus(("0",), ("1",))), ("ipc", with_gpus(("0",), ("0",)))):
+        transport = getattr(transfer, name.title())()
+        assert transport.between(with_gpus(None, None)) == transport.between(where)
+        assert transport.between(where) == transfer.Push(name, "engine")
+
+
 def test_a_function_that_copies_is_where_functions_run() -> None:
     channels = Channels.apart(Auto(), ["trainer", "functions"], "functions")
     assert channels.of("trainer", "mine") == Shm()

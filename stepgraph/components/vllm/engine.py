@@ -21,13 +21,14 @@ from stepgraph.components.torch.rollout import RolloutEngine
 from stepgraph.components.torch.sampler import Answer
 from stepgraph.components.torch.spec import DTYPES
 from stepgraph.components.vllm.start import on_cpu, settle_thread, start
+from stepgraph.components.vllm.transfer import Arrived, TakesTransfers
 from stepgraph.errors import ConfigError, RunError, did_you_mean
 from stepgraph.runtime.contract import Context, Prompt, Rollout, Shared, Weights
 
 GIB = 1 << 30
 
 
-class VllmEngine(RolloutEngine):
+class VllmEngine(TakesTransfers, RolloutEngine):
     """Generates and evaluates with vLLM. ``places`` says where its two resources start."""
 
     by_prompt = True  # each has a seed of its own
@@ -150,7 +151,10 @@ class VllmEngine(RolloutEngine):
             )
 
     def _copy(self, source: Weights) -> None:
-        self._copied.take(source.tensors, lambda offered: refuse_other_model(offered, self._shapes))
+        if isinstance(source, Arrived):
+            self._must_have_arrived()
+        else:
+            self._copied.take(source.tensors, lambda offered: refuse_other_model(offered, self._shapes))
         if not self._llm.reset_prefix_cache():
             raise RunError(
                 "engine.sync: vllm could not drop its prefix cache, which holds what the old weights read; "

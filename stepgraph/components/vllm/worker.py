@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from vllm.config import set_current_vllm_config
+from vllm.config import WeightTransferConfig, set_current_vllm_config
+from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.v1.worker.cpu_worker import CPUWorker
 
@@ -26,11 +27,29 @@ class TakesWeights:
 
     vllm_config: Any
     model_runner: Any
+    device: Any
+    weight_transfer_engine: Any
+    finish_weight_update: Any
 
     def take_weights(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Replace all the weights. They are cast to the model's type and put where vLLM wants them."""
         with torch.device(self.model_runner.device), set_current_vllm_config(self.vllm_config):
             self.model_runner.reload_weights(weights_iterator=tensors, is_checkpoint_format=True)
+            for head in self._heads():
+                head.quant_method.process_weights_after_loading(head)
+
+    def open_transfer(self, backend: str) -> None:
+        """Make the receiving end of vLLM's weight transfer, which vLLM makes at its start or not at all."""
+        if self.weight_transfer_engine is None:
+            config, model = WeightTransferConfig(backend=backend), self.model_runner.get_model()
+            self.weight_transfer_engine = WeightTransferEngineFactory.create_engine(
+                config, self.vllm_config, self.device, model
+            )
+
+    def finish_transfer(self) -> None:
+        """Put what was transferred where vLLM wants it."""
+        self.finish_weight_update()
+        with torch.device(self.model_runner.device), set_current_vllm_config(self.vllm_config):
             for head in self._heads():
                 head.quant_method.process_weights_after_loading(head)
 
