@@ -99,8 +99,12 @@ def test_what_needs_gpus_is_refused_where_they_are_not(name: str, where: Link, m
         getattr(transfer, name)().between(where)
 
 
-def test_a_gpu_that_is_not_known_yet_is_not_refused() -> None:
+def test_a_gpu_that_is_not_known_yet_is_not_refused_but_a_missing_vllm_is(monkeypatch: pytest.MonkeyPatch) -> None:
     transfer = pytest.importorskip("stepgraph.components.vllm.transfer", reason="needs torch")
+    monkeypatch.setattr(transfer, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"nccl needs vllm, beside the trainer too: pip install 'stepgraph\[vllm\]'"):
+        transfer.Nccl().between(with_gpus(None, None))
+    monkeypatch.setattr(transfer, "find_spec", lambda name: name)
     for name, where in (("nccl", with_gpus(("0",), ("1",))), ("ipc", with_gpus(("0",), ("0",)))):
         transport = getattr(transfer, name.title())()
         assert transport.between(with_gpus(None, None)) == transport.between(where)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from stepgraph.components.torch.match import refuse_other_model
@@ -212,6 +213,9 @@ def _refuse(name: str, link: Link) -> None:
     bare = [who for who, (spot, *_) in ((link.sender, link.at), (link.receiver, link.to)) if spot.gpus == ()]
     if bare:
         cure = ", ".join(f"executor.actors.{who}.num_gpus=1" for who in bare)
+        none = f"there is no GPU for {' and '.join(bare)}"
+        raise ConfigError(f"transport={name} needs CUDA, but {none}: {cure}, or {CURE}")
+    if find_spec("vllm") is None:
         raise ConfigError(
-            f"transport={name} needs CUDA, but there is no GPU for {' and '.join(bare)}: {cure}, or {CURE}"
+            f"transport={name} needs vllm, beside the trainer too: pip install 'stepgraph[vllm]', or {CURE}"
         )
