@@ -54,7 +54,7 @@ class Nccl:
         _refuse("nccl", link)
         if link.shared_gpu:
             raise ConfigError(f"transport=nccl is between GPUs, but {link} share one: transport=ipc, or {CURE}")
-        return Push("nccl", link.receiver)
+        return _pushed("nccl", link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Ipc:
         _refuse("ipc", link)
         if link.shared_gpu is False:
             raise ConfigError(f"transport=ipc is on one GPU, but {link} have each their own: transport=nccl, or {CURE}")
-        return Push("ipc", link.receiver)
+        return _pushed("ipc", link)
 
 
 class Pusher:
@@ -215,7 +215,10 @@ def _refuse(name: str, link: Link) -> None:
         cure = ", ".join(f"executor.actors.{who}.num_gpus=1" for who in bare)
         none = f"there is no GPU for {' and '.join(bare)}"
         raise ConfigError(f"transport={name} needs CUDA, but {none}: {cure}, or {CURE}")
+
+
+def _pushed(name: str, link: Link) -> Push:
     if find_spec("vllm") is None:
-        raise ConfigError(
-            f"transport={name} needs vllm, beside the trainer too: pip install 'stepgraph[vllm]', or {CURE}"
-        )
+        cure = "pip install 'stepgraph[vllm]'"
+        raise ConfigError(f"transport={name} needs vllm, beside the trainer too: {cure}, or {CURE}")
+    return Push(name, link.receiver)
