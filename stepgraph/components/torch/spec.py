@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from stepgraph.errors import ConfigError, did_you_mean
 
 DTYPES = ("float32", "bfloat16", "float16")
 TOKENIZERS = ("digits",)
+PATHS = ("/", ".", "~")
+"""What a folder may begin with, and a hub name may not."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ def check_model(model: Mapping[str, Any]) -> None:
 def _check(spec: ModelSpec) -> None:
     if bool(spec.source) == bool(spec.config):
         raise ConfigError("a model has either model.source (a hub name or a folder) or model.config (random weights)")
+    if spec.source and spec.source.startswith(PATHS) and not Path(spec.source).expanduser().is_dir():
+        raise ConfigError(f"model.source={spec.source}: there is no such folder; name one with a model, or a hub name")
     if spec.dtype not in DTYPES:
         raise ConfigError(
             f"model.dtype is {spec.dtype!r}{did_you_mean(str(spec.dtype), DTYPES)}; it may be {_list(DTYPES)}"
