@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +147,38 @@ def test_between_nodes_auto_takes_the_object_store_and_shared_memory_is_refused(
     assert result.status == "completed"
     assert "weights go by object_store" in out
     assert seen(tmp_path) == ["0 [0.0]", "1 [1.0]", "3 [3.0]"]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_transport import run
+run(Path.cwd(), "Shm", engine={{"slow": 600.0}}, init={{"num_cpus": 4}})
+"""
+
+
+def who_maps(name: str) -> set[int]:
+    """The processes that have this memory."""
+    found = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):  # it has just ended
+            found |= {int(maps.parent.name)} if name in maps.read_text() else set()
+    return found
+
+
+def until(happens: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not happens() and time.monotonic() < end:
+        time.sleep(0.2)
+    return happens()
+
+
+def test_a_driver_that_is_killed_in_a_sync_leaves_no_shared_memory_behind(tmp_path: Path) -> None:
+    code, before = KILLED.format(tests=str(Path(__file__).parent)), who_maps("memfd:stepgraph-weights")
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, start_new_session=True) as driver:
+        both = until(lambda: len(who_maps("memfd:stepgraph-weights") - before) == 2, 120)
+        theirs = who_maps("memfd:stepgraph-weights") - before
+        driver.kill()
+    assert both, "sender and receiver should both have the memory"
+    assert until(lambda: not theirs & who_maps("memfd:stepgraph-weights"), 20)
