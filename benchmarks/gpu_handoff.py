@@ -82,6 +82,7 @@ class Meter:
         self.handoffs.append(Handoff(phase, False, seconds, {}, taken, size))
 
     def _around(self, act: Callable[[], Any]) -> tuple[Any, float, int]:
+        settle(self._device)
         before, begin = used(self._device), time.perf_counter()
         found = act()
         settle(self._device)
