@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
+from stepgraph.errors import did_you_mean
+
 Body = TypeVar("Body", bound=Callable[..., Any])
 Names = str | Iterable[str]
 
@@ -59,9 +61,10 @@ def phase(body: Body | None = None, /, **words: Any) -> Body | Callable[[Body], 
     >>> longest([[1, 2]])
     {'report': 2}
     """
+    known = ", ".join(WORDS)
     for word in words:
         if word not in WORDS:
-            raise TypeError(f"@phase has no word '{word}' (known: {', '.join(WORDS)})")
+            raise TypeError(f"@phase has no word '{word}'{did_you_mean(word, WORDS) or f' (known: {known})'}")
     given = {word: value for word, value in words.items() if value is not None}
 
     def declare(function: Body) -> Body:

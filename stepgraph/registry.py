@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -44,10 +45,16 @@ _costs: dict[str, str] = {}
 
 def resolve(target: str, who: str, group: str = PHASES) -> Any:
     """Import what ``target`` names, or say in one line why that cannot be had."""
-    place, name = split(target)
-    if not place:
-        place, name = split(entry_point(target, who, group).value)
+    place, name = whole(target, who, group)
     return attribute(place, name, target, who)
+
+
+def whole(target: str, who: str, group: str = PHASES) -> tuple[str, str]:
+    """The module or file of a target, and the name in it, where an entry point may stand for both."""
+    if target.endswith((".py", ".py:")):
+        raise ConfigError(f"{who}: {target!r} is a file and names nothing in it: write {target.rstrip(':')}:NAME")
+    place, name = split(target)
+    return (place, name) if place else split(entry_point(target, who, group).value)
 
 
 def attribute(place: str, name: str, target: str, who: str) -> Any:
@@ -143,7 +150,20 @@ def _executed(name: str, file: Path, changed: int) -> ModuleType:
 
 def _broken(target: str, who: str, error: BaseException) -> ConfigError:
     said = " ".join(str(error).split())
-    return ConfigError(f"{who}: {target!r} cannot be imported: {type(error).__name__}: {said}")
+    return ConfigError(f"{who}: {target!r} cannot be imported: {type(error).__name__}: {said}{_line(target, error)}")
+
+
+def _line(target: str, error: BaseException) -> str:
+    """Where in the target's own file an error comes from."""
+    place, _ = split(target)
+    if not place.endswith(".py"):
+        return ""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _same(frame.filename, place)]
+    return f" ({place}, line {lines[-1]})" if lines else ""
+
+
+def _same(one: str, other: str) -> bool:
+    return Path(one).resolve() == Path(other).resolve()
 
 
 def _timed(place: str, load: Callable[[], ModuleType]) -> ModuleType:
@@ -165,9 +185,7 @@ def _heavy() -> list[str]:
 
 def words_of(target: str, who: str) -> tuple[dict[str, Any], str]:
     """What the ``@phase`` of a target says, and a warning where finding that out cost seconds."""
-    place, name = split(target)
-    if not place:
-        place, name = split(entry_point(target, who).value)
+    place, name = whole(target, who)
     file = _file(Path(place), who) if place.endswith(".py") else located(place)
     words = words_in(file, name, who) if file else None
     if words is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from stepgraph.cli.inputs import graph_of, plan_of, refuse_missing_targets
@@ -10,10 +11,13 @@ from stepgraph.cli.job import Job
 from stepgraph.cli.targets import TARGET, importable
 from stepgraph.compiler.plan import Plan
 from stepgraph.data.check import check_data
+from stepgraph.runtime.build import check_functions, target_of, wanted
+from stepgraph.runtime.plans import kept
 from stepgraph.runtime.rundir import prepare_run_dir
 from stepgraph.runtime.tracking import tracker_of
 
-NAMED = ("engine", "trainer", "rewards", "data", "executor")
+CHOSEN = ("engine", "trainer", "rewards", "data", "executor")
+"""Groups whose choice is checked, whether the graph uses it or not."""
 
 
 def check(job: Job) -> int:
@@ -34,12 +38,22 @@ def _findings(job: Job) -> Iterator[tuple[str, str]]:
         yield "run.dir", str(prepare_run_dir(job.config.run.dir, resume=job.config.resume is not None).path)
     check_data(job.config.data)
     yield "data", str(job.config.data["task"])
-    for name in NAMED:
-        section: Mapping[str, Any] = getattr(job.config, name)
-        if TARGET in section:
-            yield name, importable(name, str(section[TARGET]))
+    yield from _parts(asdict(job.config), plan)
     if tracker_of(job.config.tracker) is not None:
         yield "tracker", str(job.config.tracker[TARGET])
+
+
+def _parts(config: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, str]]:
+    """What is chosen, the components that the plan uses, and whether its functions can be called with what they get."""
+    names = wanted(config, plan)
+    chosen = [name for name in CHOSEN if config[name].get(TARGET)]
+    for name in dict.fromkeys((*chosen, *names)):
+        target = target_of(config, name)
+        yield name, importable(name, target)
+    check_functions(plan, dict.fromkeys(names))
+    functions = {phase.use for phase in kept(plan) if phase.phase.component not in names}
+    if functions:
+        yield "functions", ", ".join(sorted(functions))
 
 
 def _placement(job: Job, plan: Plan) -> str:

@@ -56,9 +56,16 @@ def _composition(error: Exception, cause: BaseException | None) -> str:
     said = " ".join(str(error).split())
     if isinstance(cause, OmegaConfBaseException):
         return f"{_first(str(error)).removeprefix('Error merging override ')}: {_first(str(cause))}"
+    missing = re.search(r"Override \+?(\S+?)(?:@\S+)?=(\S+) looks like .* config group '(.+)' does not exist", said)
+    if missing:
+        return f"there is no {missing[1]} '{missing[2]}': no folder conf/{missing[3]} has any file{_making(missing[3])}"
     if said.startswith("Ambiguous value"):
         return f"{said.split(' 1. ')[0]}: --multirun runs each value, key=[a,b] is a list, \"key='a,b'\" is text"
     return said
+
+
+def _making(group: str) -> str:
+    return "; stepgraph new phase NAME writes one" if group == "phase" else ""
 
 
 def _unknown_key(error: OmegaConfBaseException, parent: DictConfig) -> str:

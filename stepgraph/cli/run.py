@@ -18,7 +18,7 @@ from stepgraph.compiler.plan import Plan
 from stepgraph.errors import ConfigError, did_you_mean
 from stepgraph.ir.graph import Graph
 from stepgraph.registry import resolve
-from stepgraph.runtime.build import wanted
+from stepgraph.runtime.build import section_of, wanted
 from stepgraph.runtime.result import Result
 from stepgraph.runtime.rundir import prepare_run_dir
 
@@ -34,7 +34,8 @@ def run(job: Job) -> int:
     plan = compiled(graph, job, first=first)
     warn_of(plan, job)
     config = asdict(job.config)
-    refuse_missing_packages({name: config[name] for name in wanted(config, plan) if name in config})
+    sections = {name: section_of(config, name) for name in wanted(config, plan)}
+    refuse_missing_packages({name: section for name, section in sections.items() if section})
     result = _executor(job)(
         plan,
         config=config,

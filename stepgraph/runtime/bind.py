@@ -182,7 +182,8 @@ def check_arguments(graph: Graph, planned: Planned, bound: Bound, components: Ma
         signature.bind(*positional, **given)
     except TypeError as error:
         gets = ", ".join(["ctx", *parts][: len(positional)] + list(given)) or "nothing"
-        raise ConfigError(f"{planned.name}: {planned.use}{signature} is given {gets}: {error}") from None
+        cure = "" if bound.component else _cure(str(error))
+        raise ConfigError(f"{planned.name}: {planned.use}{signature} is given {gets}: {error}{cure}") from None
 
 
 def _check_asked(
@@ -196,13 +197,18 @@ def _check_asked(
             raise ConfigError(f"{planned.name}: {planned.use} takes {name!r}, which {_why_not(graph, planned, name)}")
 
 
+def _cure(said: str) -> str:
+    """What to do about a function that cannot be called so."""
+    if said.startswith("missing"):
+        return "; let the phase read it, set it in options, or give it a default"
+    return "; take it as a parameter, or out of the phase's words" if "unexpected keyword" in said else ""
+
+
 def _why_not(graph: Graph, planned: Planned, name: str) -> str:
     if kind_of(graph, name) == "stream" or by_name(graph, (name,)):
         return "the phase does not read: add it to its reads, or take the parameter out"
     who = owner(graph, name)
-    return f"is a {kind_of(graph, name)}" + (
-        f" of a component: take {who!r} instead" if who else ", and not handed out"
-    )
+    return f"is {kind_of(graph, name)}" + (f" of a component: take {who!r} instead" if who else ", and not handed out")
 
 
 def visible(graph: Graph, planned: Planned, component: str) -> bool:

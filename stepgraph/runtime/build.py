@@ -50,7 +50,7 @@ def makers_of(config: Mapping[str, Any], plan: RunnablePlan) -> dict[str, tuple[
         name = names.pop(0)
         makers[name] = _maker(name, config, plan)
         names += [other for other in getattr(makers[name][0], ASKS, ()) if other not in (*makers, *names)]
-    _check_functions(plan, makers)
+    check_functions(plan, makers)
     return makers
 
 
@@ -72,7 +72,7 @@ def wanted(config: Mapping[str, Any], plan: RunnablePlan) -> list[str]:
     return [name for name in names if name]
 
 
-def _check_functions(plan: RunnablePlan, components: Mapping[str, Any]) -> None:
+def check_functions(plan: RunnablePlan, components: Mapping[str, Any]) -> None:
     """Refuse a function that cannot be called, before a model is loaded: it matters only which components there are."""
     for planned in kept(plan):
         if planned.phase.component not in components:
@@ -93,7 +93,8 @@ def asked(config: Mapping[str, Any], plan: RunnablePlan, planned: Planned) -> li
     return [name for name, section in sections.items() if isinstance(section, Mapping) and TARGET in section]
 
 
-def _maker(name: str, config: Mapping[str, Any], plan: RunnablePlan) -> tuple[Any, dict[str, Any]]:
+def target_of(config: Mapping[str, Any], name: str) -> str:
+    """What a component's section names to make it, or what is wrong with the section."""
     section = section_of(config, name)
     if not isinstance(section, Mapping):
         groups = [key for key, value in config.items() if isinstance(value, Mapping) and TARGET in value]
@@ -105,10 +106,15 @@ def _maker(name: str, config: Mapping[str, Any], plan: RunnablePlan) -> tuple[An
         raise ConfigError(
             f"component {name!r}: its section has no {TARGET}; name the class, as in {TARGET}: pkg.mod.Class"
         )
-    target = resolve(str(section[TARGET]), f"component {name!r}", COMPONENTS)
+    return str(section[TARGET])
+
+
+def _maker(name: str, config: Mapping[str, Any], plan: RunnablePlan) -> tuple[Any, dict[str, Any]]:
+    named_target = target_of(config, name)
+    target = resolve(named_target, f"component {name!r}", COMPONENTS)
     if not callable(target):
-        raise ConfigError(f"component {name!r}: {section[TARGET]} is not callable")
-    options = {str(key): value for key, value in section.items() if key != TARGET}
+        raise ConfigError(f"component {name!r}: {named_target} is not callable")
+    options = {str(key): value for key, value in section_of(config, name).items() if key != TARGET}
     return target, _checked(name, target, {**options, **_places(name, target, plan)})
 
 

@@ -32,7 +32,7 @@ from stepgraph.runtime.journal import Journal
 from stepgraph.runtime.mirror import Mirror, Values
 from stepgraph.runtime.onward import movers, rest
 from stepgraph.runtime.plans import RunnablePlan, held, named
-from stepgraph.runtime.record import Recorder, one_line, where
+from stepgraph.runtime.record import Recorder, one_line, own_line, where
 from stepgraph.runtime.report import Report
 from stepgraph.runtime.result import Failure, Result
 from stepgraph.runtime.resume import ends, restored, streams_of, used_up
@@ -453,6 +453,7 @@ class LocalExecutor:
             phase=phase,
             step=step,
             place=place,
+            at=own_line(error),
             error=error,
             before=tuple(self._record.before),
             log=str(run_dir / "events.jsonl"),

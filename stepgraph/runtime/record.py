@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from stepgraph.ir.plan import Planned
+from stepgraph.paths import shown
 from stepgraph.runtime.call import Call, Outcome
 from stepgraph.runtime.journal import Journal
 from stepgraph.runtime.plans import RunnablePlan
@@ -18,6 +21,8 @@ from stepgraph.runtime.tally import Tally
 from stepgraph.runtime.timing import Clock, Ran, StepTime
 from stepgraph.runtime.trace import Tracer
 
+OURS = Path(__file__).resolve().parents[1]
+LIBRARIES = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")})
 SLOW, SLOW_FROM = 5, 1.0
 """A phase that runs this many times its median, and this many seconds at least, is reported."""
 
@@ -132,6 +137,17 @@ def where(task: Task, total: int) -> str:
 def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def own_line(error: BaseException) -> str:
+    """The last line of the user's own code that an error went through: not of ours, and not of a library."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if _is_own(one.filename)]
+    return f"{shown(Path(frames[-1].filename))}, line {frames[-1].lineno}, in {frames[-1].name}" if frames else ""
+
+
+def _is_own(file: str) -> bool:
+    path = Path(file).resolve()
+    return path.is_file() and not any(path.is_relative_to(one) for one in (OURS, *LIBRARIES))
 
 
 def _about(task: Task, planned: Planned) -> dict[str, Any]:

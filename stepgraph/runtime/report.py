@@ -153,10 +153,10 @@ def last_line(result: Result) -> str:
 def failure_lines(failure: Failure) -> list[str]:
     """What failed, after what, where the traceback is, what is safe, and how to go on."""
     place = f" in {failure.place}" if failure.place else ""
-    lines = [f"FAILED  {failure.phase}{place}: {failure.message}"]
+    lines = [f"FAILED  {failure.phase}{place}: {failure.message.removeprefix(f'{failure.phase}: ')}"]
     if failure.before:
         lines.append("  before   " + ", ".join(f"{name} {duration(seconds)} s" for name, seconds in failure.before))
-    facts = (("log", failure.log), ("safe", failure.safe), ("go on", failure.go_on))
+    facts = (("at", failure.at), ("log", failure.log), ("safe", failure.safe), ("go on", failure.go_on))
     return lines + [f"  {word:<8} {text}" for word, text in facts if text]
 
 

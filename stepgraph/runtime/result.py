@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepgraph.errors import RunError
 from stepgraph.ir.plan import Pruned
 
 EXIT_CODES = {"completed": 0, "completed_with_warnings": 0, "stopped": 0, "already_complete": 0, "failed": 1}
@@ -15,12 +16,16 @@ NOT_DUE = ("not_due", "disabled")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first error: where, what ran before it, what is safe, and the command that goes on."""
+    """The first error: where, what ran before it, what is safe, and the command that goes on.
+
+    ``at`` is the last line of the user's own code that it went through.
+    """
 
     phase: str
     step: int | None
     error: BaseException
     place: str = ""
+    at: str = ""
     before: tuple[tuple[str, float], ...] = ()
     log: str = ""
     safe: str = ""
@@ -31,7 +36,9 @@ class Failure:
         """The error in one line."""
         text = " ".join(str(self.error).split())
         kind = type(self.error).__name__
-        return text if kind == "RunError" else f"{kind}: {text}" if text else kind
+        if isinstance(self.error, RunError):
+            return text
+        return f"{kind}: {text}" if text else kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ REFUSED = {
     ),
     "weights": (
         "def own(rollouts, policy):\n    ...\n",
-        "own: ./own.py:own takes 'policy', which is a weights of a component: take 'trainer' instead",
+        "own: ./own.py:own takes 'policy', which is weights of a component: take 'trainer' instead",
     ),
     "a component of which nothing is declared": (
         "def own(rollouts, trainer):\n    ...\n",

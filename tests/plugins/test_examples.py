@@ -132,6 +132,20 @@ def test_the_fresh_environment_has_no_framework(environment: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
+def test_a_newcomer_has_a_phase_in_the_picture_and_in_a_run_after_four_commands(environment: Path) -> None:
+    """The first one, pip install, made the environment. Each of the others is typed as it is printed or documented."""
+    said = typed(environment, "new", "phase", "token_count")
+    (word,) = (line.split()[-1] for line in said.splitlines() if line.startswith("see it:"))
+    typed(environment, "show", "-o", "picture.svg", word, *OFFLINE)
+    typed(environment, "run", word, *OFFLINE, "run.dir=counted")
+    assert "token_count" in (environment / "user" / "picture.svg").read_text()
+    assert [row["token_count/tokens"] for row in metrics(environment / "user" / "counted")] == [96] * 4
+    assert "From nothing to a phase of your own in the picture and in a run takes four commands" in " ".join(
+        (EXAMPLES.parent / "docs" / "write-a-phase.md").read_text(encoding="utf-8").split()
+    )
+
+
 def installed(environment: Path, *what: str) -> None:
     """Install more into the environment, in versions that are known to work together; by uv, where there is one."""
     by = [[str(environment / "env/bin/python"), "-m", "pip", "install", "--quiet"]]

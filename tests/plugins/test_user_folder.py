@@ -185,7 +185,8 @@ def test_a_function_that_cannot_be_called_is_refused_before_a_component_is_made(
     done = typed("run", *own, "graph.step.note.use=./wrong.py:note")
     assert (done.code, done.err) == (
         2,
-        "stepgraph: note: ./wrong.py:note(rollouts, cheese) is given rollouts: missing a required argument: 'cheese'\n",
+        "stepgraph: note: ./wrong.py:note(rollouts, cheese) is given rollouts: missing a required argument: 'cheese'"
+        "; let the phase read it, set it in options, or give it a default\n",
     )
 
 
