@@ -50,9 +50,12 @@ test: $(VENV)/test.stamp  ## lint, types, tests
 test-real: $(VENV)/test.stamp $(VENV)/real.stamp  ## the tests of what runs on vLLM, DeepSpeed and Ray
 	$(BIN)/pytest -n 2 --dist loadfile tests/real
 
-bench: $(VENV)/test.stamp  ## measure the compiler against rustworkx, as ratios in one process
+bench: $(VENV)/test.stamp  ## measure the compiler, drawing, how weights travel, and handoffs: each against something bare
 	$(call install,-e '.[bench]')
 	$(BIN)/python benchmarks/compile.py
+	$(BIN)/python benchmarks/show.py
+	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python benchmarks/gpu_handoff.py
 
 lint: $(VENV)/test.stamp  ## lint and types alone
 	$(BIN)/ruff check .

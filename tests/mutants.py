@@ -80,8 +80,8 @@ CHANGES: dict[str, list[Change]] = {
     "dead": [
         ("places &= layout.want(name, word)\n        cell", "cell"),
         ("cells |= 1 << cell\n", "cells |= 0\n"),
-        ("~effect.given | effect.taken", "~effect.given | op.reads"),
-        ("~effect.given | effect.taken", "~op.kills | effect.taken"),
+        (", cells & ~effect.given | effect.taken", ", cells & ~effect.given | op.reads"),
+        (", cells & ~effect.given | effect.taken", ", cells & ~op.kills | effect.taken"),
         ("(wanted[i] | effect.moved) &", "wanted[i] &"),
         ("| effect.moved) & effect.wish,", "| effect.moved) & op.needs,"),
         ("| effect.moved) & effect.wish,", "| effect.moved) & effect.entry,"),

@@ -16,7 +16,7 @@ from stepgraph.runtime.plans import kept
 from stepgraph.runtime.rundir import prepare_run_dir
 from stepgraph.runtime.tracking import tracker_of
 
-CHOSEN = ("engine", "trainer", "rewards", "data", "executor")
+CHOSEN = ("engine", "trainer", "rewards", "data", "executor", "transport")
 """Groups whose choice is checked, whether the graph uses it or not."""
 
 
