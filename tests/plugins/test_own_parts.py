@@ -158,6 +158,19 @@ def test_an_average_follows_each_update_is_saved_and_gone_on_with(there: Path, t
     assert any(not torch.equal(policies[2][name], tensor) for name, tensor in averages[2].items())
 
 
+@real
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'stepgraph[ray]'")
+def test_on_ray_a_component_of_ones_own_gets_the_weights_that_it_reads(there: Path, typed: Type) -> None:
+    import torch
+
+    ran(typed, "experiment=ema", "run.steps=2", "run.dir=here")
+    ran(typed, "experiment=ema", "run.steps=2", "run.dir=there", "executor=ray")
+    here, far = (weights(there / run / "checkpoints" / "step_000001" / "ema") for run in ("here", "there"))
+    assert all(torch.equal(far[name], tensor) for name, tensor in here.items())
+
+
 WRONG = {
     "a decay": ("components.ema.decay=1", "the average's decay is 1; it must be from 0 up to, not including, 1"),
     "a place": ("placement.at.ema=device", "ema starts at device, but the average stays in host memory: say at: host"),
