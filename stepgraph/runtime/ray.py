@@ -43,15 +43,16 @@ from stepgraph.runtime.ray_group import (
     blamed,
     cause,
     check_groups,
-    died,
     first_words,
     joined,
     logged,
     not_run,
     pieces_of,
+    word_of_death,
 )
 from stepgraph.runtime.ray_host import ASKED_AT_ONCE, ASKS, Host, Remote, RemoteStream
-from stepgraph.runtime.ray_room import Bundle, bundles, check_names, labels, options_of
+from stepgraph.runtime.ray_room import Bundle, bundles, check_names, labels, options_of, wants
+from stepgraph.runtime.ray_task import Setting, TaskMember, functions_of, ray_options, resources, tasks_of, try_out
 from stepgraph.runtime.ray_wire import About, Answer, Order, Recipe
 from stepgraph.runtime.report import Report
 from stepgraph.runtime.result import Result
@@ -60,6 +61,7 @@ from stepgraph.runtime.schedule import Task
 from stepgraph.runtime.transport import Channels, Spot, Transport, transport_of
 from stepgraph.runtime.workers import Handed
 
+Performer = Member | TaskMember
 FUNCTIONS = "functions"
 """The actor that runs phases which are no component's."""
 
@@ -115,7 +117,8 @@ class Hiring:
     def __call__(self, plan: RunnablePlan, run_dir: Path, seed: int, report: Report) -> RayCrew:
         recipes = recipes_of(self.config, plan, run_dir, seed, self.options.actors)
         sections = [name for name in self.config if TARGET in _section(self.config, name)]
-        check_names(self.options.actors, dict.fromkeys((*recipes, *sections, FUNCTIONS)))
+        functions = functions_of(plan.graph, recipes)
+        check_names(self.options.actors, dict.fromkeys((*recipes, *sections, FUNCTIONS)), list(functions))
         transport = transport_of(self.config)
         Channels.apart(transport, recipes, FUNCTIONS).check(plan)
         return RayCrew(plan, recipes, self.options, report, transport)
@@ -135,15 +138,20 @@ class RayCrew:
         self._ray: Any = importlib.import_module("ray")
         self._options, self._graph = options, plan.graph
         self._plan, self._transport = plan, transport
+        self._uses = tasks_of(plan.graph, recipes, options.actors)
+        self._asking = {name: ray_options(name, options.actors, options.runtime_env) for name in self._uses}
         self._bundles = bundles(plan.graph, list(recipes), options.actors)
         self._labels = {name: labels(name, options.actors) for name in recipes}
         self._owned = self._started = False
         """Whether this run connected to the cluster, and whether it started it."""
         self._group: Any = None
         self.groups: dict[str, Group] = {}
+        self._tasks: dict[str, Group] = {}
+        self.running: set[Any] = set()
+        """What tasks that are not over yet will answer."""
         self._actors: dict[str, Any] = {}
         self.channels = Channels(transport)
-        self._dead = False
+        self._dead, self._ending = False, threading.Lock()
         try:
             self._connect()
             self._start(recipes)
@@ -160,12 +168,19 @@ class RayCrew:
     def workers(self, graph: Graph, retried: Retried) -> RayWorkers:
         return RayWorkers(self, graph, retried, self._options)
 
+    def group_of(self, call: Call) -> Group:
+        """Who performs a call."""
+        if call.bound.component:
+            return self.groups[call.bound.component]
+        return self._tasks.get(call.head.name) or self.groups[FUNCTIONS]
+
     def end_others(self, failed: Word, heard: list[Any]) -> None:
         """End the members of a group that do not answer, as they wait for one that failed."""
-        for group in self.groups.values():
-            if failed.member in group.members:
-                for member in (one for one in group.members if one not in heard):
-                    self._ray.kill(member.actor)
+        groups = [group for group in self.groups.values() if failed.member in group.members]
+        silent = [member for group in groups for member in group.members if member not in heard]
+        with self._ending:
+            for member in (one for one in silent if one.label in self._actors):
+                self._ray.kill(member.actor)
 
     def lost(self) -> None:
         """An actor died: whatever still runs has a little time to end by itself, as it may be saving."""
@@ -217,10 +232,12 @@ class RayCrew:
         if self._started:
             self._ray.get([actor.guard.remote() for actor in self._actors.values()])
         self._introduce()
+        self._tasks = self._tried()
 
     def _spots(self) -> dict[str, tuple[Spot, ...]]:
         spots = self._ready({label: actor.spot.remote() for label, actor in self._actors.items()})
-        return {name: tuple(spots[label] for label in of) for name, of in self._labels.items()}
+        anywhere = {name: (Spot("", 0, "a task, wherever there is room"),) for name in self._uses}
+        return {**anywhere, **{name: tuple(spots[label] for label in of) for name, of in self._labels.items()}}
 
     def _building(self) -> dict[str, Any]:
         built: dict[str, Any] = {}
@@ -231,8 +248,7 @@ class RayCrew:
 
     def _introduce(self) -> None:
         """Tell every actor of the components that it is none of. A question to a group goes to its first member."""
-        firsts = {name: group.first for name, group in self.groups.items() if name != FUNCTIONS}
-        remotes = {name: Remote(name, one.actor, one.surface) for name, one in firsts.items()}
+        remotes = self._remotes()
         self._ray.get(
             [
                 self._actors[label].meet.remote({name: one for name, one in remotes.items() if name != own})
@@ -240,6 +256,22 @@ class RayCrew:
                 for label in of
             ]
         )
+
+    def _remotes(self) -> dict[str, Remote]:
+        firsts = {name: group.first for name, group in self.groups.items() if name != FUNCTIONS}
+        return {name: Remote(name, one.actor, one.surface) for name, one in firsts.items()}
+
+    def _tried(self) -> dict[str, Group]:
+        """The phases that run as tasks, once each of them has run one."""
+        if not self._uses:
+            return {}
+        paths = tuple(path for path in sys.path if path)
+        setting = self._ray.put(Setting(self._graph, str(Path.cwd()), paths, self._remotes()))
+        tasks = {name: TaskMember.of(name, setting, asking) for name, asking in self._asking.items()}
+        late = try_out(tasks, self._uses, self._options.room_s)
+        if late:
+            raise ConfigError(self._no_room([Bundle((name,), wants(name, self._options.actors)) for name in late]))
+        return {name: Group(name, (task,), title=f"task {name}") for name, task in tasks.items()}
 
     def _seen(self, group: Group) -> Any:
         first = group.first
@@ -270,10 +302,7 @@ class RayCrew:
         number, share = place or (-1, {})
         said = options_of(recipe.name, self._options.actors)
         environment = {**self._options.runtime_env, **(said.get("runtime_env") or {})}
-        kinds = dict(share)
-        options: dict[str, Any] = {"num_cpus": kinds.pop("CPU", 0), "num_gpus": kinds.pop("GPU", 0)}
-        options |= {"memory": kinds.pop("memory")} if "memory" in kinds else {}
-        options |= {"resources": kinds} if kinds else {}
+        options = resources(share)
         options |= {"runtime_env": environment} if environment else {}
         options |= {"scheduling_strategy": self._strategy(number)} if place else {}
         remote = self._ray.remote(
@@ -322,12 +351,19 @@ class RayCrew:
             report.line(f"warning: closing {label} failed: {first_words(error)}")
 
     def _kill(self) -> None:
-        for actor in self._actors.values():
-            self._ray.kill(actor)
+        """Once: asked anything after it was shut down, Ray would start again."""
+        with self._ending:
+            actors, self._actors = self._actors, {}
+            tasks, self.running = self.running, set()
+            for actor in actors.values():
+                self._ray.kill(actor)
+            for answer in tasks:
+                self._ray.cancel(answer, force=True)
 
     def _told(self) -> str:
         where = "a cluster of its own" if self._started else "the cluster"
         groups = " | ".join("+".join(bundle.names) for bundle in self._bundles)
+        groups += f"; tasks: {', '.join(self._tasks)}" if self._tasks else ""
         weights = "".join(f"; weights go by {name}" for name in self.channels.names)
         return f"ray: {len(self._actors)} actors on {where}, by device: {groups}{weights}"
 
@@ -343,7 +379,7 @@ class RayWorkers:
         self._numbers = count()
 
     def submit(self, call: Call, after: Iterable[Task]) -> Handed:
-        group = self._crew.groups[call.bound.component or FUNCTIONS]
+        group = self._crew.group_of(call)
         waits = [answer for task in after for answer in self._answers[task]]
         taken = dict.fromkeys(taken_from(self._graph, call).values())
         sources = [one for one in taken if owner(self._graph, one) != group.name]
@@ -417,16 +453,18 @@ class RayWorkers:
             divided=group.shares_out(head),
         )
 
-    def _watch(self, call: Call, group: Group, handed: Handed, order: Order, parties: Mapping[Any, Member]) -> None:
+    def _watch(self, call: Call, group: Group, handed: Handed, order: Order, parties: Mapping[Any, Performer]) -> None:
         """Settle the call when all who take part in it have answered."""
+        self._crew.running |= {answer for answer, member in parties.items() if isinstance(member, TaskMember)}
         over = partial(self._settle, call, group, handed, order)
         grace = None if order.divided else self._grace
         gathering = Gathering(len(parties), over, self._crew.end_others, grace)
         for answer, member in parties.items():
-            answer.future().add_done_callback(partial(self._hear, call, gathering, member))
+            answer.future().add_done_callback(partial(self._hear, call, gathering, member, answer))
 
-    def _hear(self, call: Call, gathering: Gathering, member: Member, answer: Future[Answer]) -> None:
+    def _hear(self, call: Call, gathering: Gathering, member: Performer, ref: Any, answer: Future[Answer]) -> None:
         """Runs on a thread of Ray's, where an error would be swallowed and the run would wait for ever."""
+        self._crew.running.discard(ref)
         try:
             word = self._word(call, member, answer)
         except BaseException as error:
@@ -446,7 +484,7 @@ class RayWorkers:
     def _joined(self, call: Call, group: Group, order: Order, words: list[Word]) -> Outcome:
         for word in words:
             for attempt, failed in word.answer.retries if word.answer else ():
-                self._retried(call, attempt, failed.error(word.member.surface.where))
+                self._retried(call, attempt, failed.error(word.answer.where if word.answer else ""))
         for numbers in logged(group, words, order.divided):
             call.context.record(numbers)
         found = joined(call, group, words, cause(words))
@@ -454,21 +492,25 @@ class RayWorkers:
             shutil.rmtree(order.part, ignore_errors=True)  # a part that only some have written is none
         return found
 
-    def _word(self, call: Call, member: Member, future: Future[Answer]) -> Word:
+    def _word(self, call: Call, member: Performer, future: Future[Answer]) -> Word:
         exceptions = self._ray.exceptions
         error = future.exception()
         if isinstance(error, (exceptions.TaskCancelledError, exceptions.RayTaskError)):
             why = f"what it waits for was lost: {first_words(error)}"
             return Word(member, None, not_run(call, why), Blame.NOT_RUN)
         if isinstance(error, exceptions.RayError):
-            self._crew.lost()
-            return Word(member, None, died(error, member.surface.where), Blame.DIED)
+            if isinstance(member, Member):
+                self._crew.lost()
+            return word_of_death(member, error)
         answer = future.result()
         if answer.skipped:
             return Word(member, answer, not_run(call, "not run, as what it waits for failed"), Blame.NOT_RUN)
-        if answer.error is None:
+        failed, answer = answer.error, member.timed(answer)
+        if failed is None:
             return Word(member, answer)
-        return Word(member, answer, answer.error.error(member.surface.where), blamed(answer.error.text))
+        return Word(
+            member, answer, failed.error(answer.where or member.surface.where), blamed(f"{failed.kind}: {failed.text}")
+        )
 
 
 def recipes_of(
@@ -485,7 +527,7 @@ def recipes_of(
         name: Recipe(name, str(_section(config, name)[TARGET]), options, shared, tuple(getattr(target, DIVIDES, ())))
         for name, (target, options) in makers.items()
     }
-    plain = any(phase.enabled and phase.component not in made for phase in plan.graph.phases)
+    plain = functions_of(plan.graph, made).keys() - tasks_of(plan.graph, made, actors).keys()
     return {**made, FUNCTIONS: Recipe(FUNCTIONS)} if plain else made
 
 

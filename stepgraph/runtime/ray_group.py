@@ -32,6 +32,8 @@ UNDIVIDED = "undivided"
 """The hooks that need all of what such a method works on."""
 OF_OTHERS = re.compile(r"connection (was )?(reset|closed|refused|aborted)|broken pipe|gloo|nccl|process ?group", re.I)
 """What the libraries of collective operations say when it was another member that failed."""
+KILLED = "ray.kill"
+"""What Ray says of an actor that was ended from here, and not of one that died before that."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,6 +47,10 @@ class Member:
 
     def submit(self, order: Any, given: Sequence[Any], returns: int) -> Any:
         return self.actor.perform.options(num_returns=returns).remote(order, *given)
+
+    def timed(self, answer: Answer) -> Answer:
+        """By the driver's clock."""
+        return replace(answer, began=answer.began + self.late, ended=answer.ended + self.late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +138,8 @@ class Blame(IntEnum):
 
     DIED = 0
     OWN = 1
-    OF_OTHERS = 2
-    ENDED = 3
+    ENDED = 2
+    OF_OTHERS = 3
     NOT_RUN = 4
 
 
@@ -176,12 +182,10 @@ class Gathering:
         self._lock = threading.Lock()
         self._words: list[Word] = []
         self._timer: threading.Timer | None = None
-        self._ended = False
 
     def heard(self, word: Word) -> None:
         with self._lock:
-            died = self._ended and word.blame is Blame.DIED
-            self._words.append(replace(word, blame=Blame.ENDED) if died else word)
+            self._words.append(word)
             whole = len(self._words) == self._count
             if not whole and word.error is not None and self._timer is None and self._grace is not None:
                 self._timer = threading.Timer(self._grace, self._late, [word])
@@ -199,23 +203,21 @@ class Gathering:
         with self._lock:
             if len(self._words) == self._count:
                 return
-            self._ended = True
             heard = [word.member for word in self._words]
         self._end(failed, heard)
 
 
 def joined(call: Call, group: Group, words: Sequence[Word], found: Word | None) -> Outcome:
     """The outcome of a call from what its members said: the first one's, once all have done their part."""
-    answers = _in_order(group, words)
-    if found is not None and not any(answer.ended for answer in answers.values()):
+    said = {member: answer for member, answer in _in_order(group, words).items() if not answer.skipped}
+    if found is not None and not said:
         return _not_begun(call, group, found)
-    said = {member: answer for member, answer in answers.items() if answer.ended}
     first = next(iter(said.values()))
     error = found.error if found else _apart(call, list(said.values()))
     return Reported(
         call.task,
-        min(answer.began + member.late for member, answer in said.items()),
-        max(answer.ended + member.late for member, answer in said.items()),
+        min(answer.began for answer in said.values()),
+        max(answer.ended for answer in said.values()),
         group.title,
         returned=Returned(sinks=first.sinks, bytes=_least(said.values())),
         cursors=first.cursors,
@@ -312,6 +314,16 @@ def together(asked: Mapping[Any, Any], grace: float, end: Callable[[Word, list[A
     return answers
 
 
+def word_of_death(member: Any, error: BaseException) -> Word:
+    """What is heard of a member whose process is gone."""
+    where = member.surface.where
+    if KILLED in str(error):
+        return Word(member, None, RunError(f"did not answer when others failed, and was ended [{where}]"), Blame.ENDED)
+    return Word(
+        member, None, RunError(f"its {where.partition(' ')[0]} died: {first_words(error)} [{where}]"), Blame.DIED
+    )
+
+
 def _asked_word(ray: Any, member: Any, future: Any) -> Word:
     error = future.exception()
     if error is None:
@@ -319,11 +331,7 @@ def _asked_word(ray: Any, member: Any, future: Any) -> Word:
     if isinstance(error, ray.exceptions.RayTaskError):
         raised = getattr(error, "cause", None) or error
         return Word(member, None, raised, blamed(f"{type(raised).__name__}: {raised}"))
-    return Word(member, None, died(error, member.surface.where), Blame.DIED)
-
-
-def died(error: BaseException, where: str) -> RunError:
-    return RunError(f"its actor died: {first_words(error)} [{where}]")
+    return word_of_death(member, error)
 
 
 def not_run(call: Call, why: str) -> NotRun:

@@ -107,7 +107,8 @@ class Host:
             return self._performed(order, contents, parcels)
         except Exception as error:  # what comes before the body: a target that is not found here, say
             now = time.monotonic()
-            return _with_values(Answer(now, now, error=Failed.of(error)), order, {})
+            where = where_of(self._recipe.title)
+            return _with_values(Answer(now, now, error=Failed.of(error), where=where), order, {})
 
     def spot(self) -> Spot:
         """Where this actor is, as far as that decides how weights travel."""
@@ -205,7 +206,8 @@ class Host:
         outcome = _of_lists(outcome) if order.divided else outcome
         old = staleness(call, self._graph) if outcome.error is None else None
         metrics += [] if old is None else [{"staleness": old}]
-        answer = _answer(outcome, metrics=tuple(metrics), retries=tuple(retries), saved=saver.written)
+        where = where_of(self._recipe.title) if retries or outcome.error else ""
+        answer = _answer(outcome, metrics=tuple(metrics), retries=tuple(retries), saved=saver.written, where=where)
         return _with_values(answer, order, outcome.returned.values)
 
     def _call(self, order: Order, contents: dict[str, Any], saver: Folder, metrics: list[Mapping[str, float]]) -> Call:

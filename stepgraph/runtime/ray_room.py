@@ -84,14 +84,15 @@ def wants(name: str, actors: Mapping[str, Mapping[str, Any]]) -> dict[str, float
     return {kind: float(amount) for kind, amount in {**amounts, **(said.get("resources") or {})}.items() if amount}
 
 
-def check_names(actors: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse an entry of ``actors`` that cannot be anybody's."""
+def check_names(actors: Mapping[str, Any], names: Iterable[str], functions: Sequence[str] = ()) -> None:
+    """Refuse an entry of ``actors`` that cannot be anybody's: neither a component's nor a phase's that is none's."""
     known = (DEFAULT, *names)
     for name in actors:
-        if name not in known:
+        if name not in known and name not in functions:
+            phases = f"; phases that are functions: {', '.join(functions)}" if functions else ""
             raise ConfigError(
-                f"executor.actors.{name}: there is no such component{did_you_mean(name, known)} "
-                f"(there are: {', '.join(known)})"
+                f"executor.actors.{name}: there is no such component{did_you_mean(name, (*known, *functions))} "
+                f"(there are: {', '.join(known)}{phases})"
             )
 
 

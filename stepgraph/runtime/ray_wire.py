@@ -26,6 +26,7 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     shared: Shared | None = None
     divides: tuple[str, ...] = ()
+    kind: str = "actor"
 
     def member(self, rank: int, ranks: int) -> Recipe:
         """The recipe of one of several actors."""
@@ -37,9 +38,9 @@ class Recipe:
 
     @property
     def title(self) -> str:
-        """The actor, for people."""
+        """The actor, or the task, for people."""
         several = self.shared is not None and self.shared.ranks > 1
-        return f"actor {self.name}, rank {self.rank}" if several else f"actor {self.name}"
+        return f"{self.kind} {self.name}" + (f", rank {self.rank}" if several else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,9 @@ class _Told(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a call went, without the contents that it made. ``skipped``: it was not begun, as one before it failed."""
+    """How a call went, without the contents that it made. ``skipped``: it was not begun, as one before it failed;
+    ``where`` it failed.
+    """
 
     began: float = 0.0
     ended: float = 0.0
@@ -127,6 +130,7 @@ class Answer:
     retries: tuple[tuple[int, Failed], ...] = ()
     attempts: int = 1
     saved: bool = False
+    where: str = ""
 
     @property
     def stops(self) -> bool:

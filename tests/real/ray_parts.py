@@ -219,6 +219,24 @@ class Greedy:
         raise RuntimeError("out of luck")
 
 
+def weighed(
+    ctx: Context, rollouts: list[Rollout], trainer: Any, *, fail: bool = False, die: bool = False, slow: float = 0.0
+) -> dict[str, Any]:
+    """A phase that is no component's, and wants a shelf: what it was given, and where it is."""
+    import ray
+
+    held = ray.get_runtime_context().get_assigned_resources()
+    ctx.log(shelf=held.get("shelf", 0.0), cpus=held.get("CPU", 0.0), updates=float(trainer.version("policy")))
+    ctx.log(told=float(os.environ.get("TOLD", "0")), pid=float(os.getpid()))
+    (ctx.run_dir.parent / "weighing").write_text(str(os.getpid()))
+    time.sleep(slow)
+    if die:
+        os._exit(9)
+    if fail and ctx.attempt == 0:  # type: ignore[attr-defined]
+        raise ValueError("too heavy")
+    return {"rewards": [float(one.group) for one in rollouts]}
+
+
 def judged(rollouts: list[Rollout]) -> dict[str, Any]:
     """A phase that is no component's: a reward of its own process for each rollout."""
     return {"rewards": [float(os.getpid()) for _ in rollouts]}

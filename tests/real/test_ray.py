@@ -37,7 +37,8 @@ ray: Any = pytest.importorskip("ray", reason="needs ray: pip install 'stepgraph[
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """One cluster for all runs of this file: a run that finds one uses it, and leaves it."""
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(address="local", num_cpus=4, resources={"shelf": 1}, **quiet)
     yield
     ray.shutdown()
 
@@ -106,6 +107,76 @@ def test_a_run_whose_prompts_end_saves_its_last_step_and_goes_on_with_more(loop:
     assert (result.status, result.first, result.steps) == ("completed", 2, 2)
     assert (tmp_path / "out" / "checkpoints" / "step_000003" / "updates.txt").read_text() == "4"
     assert [one["asked"] for one in metrics(tmp_path / "out") if one["step"] in (2, 3)] == [4, 6]
+
+
+# ---- functions ----------------------------------------------------------------------------------------------------
+
+
+WEIGH: dict[str, Any] = {
+    "use": f"{PARTS}:weighed",
+    "reads": ["rollouts", "policy"],
+    "writes": ["rewards"],
+    "after": "generate",
+}
+SHELF: dict[str, Any] = {"num_cpus": 0.5, "resources": {"shelf": 1}, "runtime_env": {"env_vars": {"TOLD": "7"}}}
+
+
+def test_a_function_with_resources_of_its_own_is_a_task(loop: Any, tmp_path: Path) -> None:
+    result, out = loop(step={"weigh": WEIGH}, actors={"weigh": SHELF})
+    assert result.status == "completed", out
+    told = [one for one in metrics(tmp_path / "out") if "shelf" in one]
+    assert [(one["shelf"], one["cpus"], one["told"], one["updates"]) for one in told] == [
+        (1, 0.5, 7, k) for k in range(3)
+    ]
+    assert not {int(one["pid"]) for one in told} & {pid for *_, pid in calls(tmp_path / "out")}
+    assert {one["thread"] for one in ended(tmp_path / "out") if one["phase"] == "weigh"} == {"task weigh"}
+    assert "tasks: weigh" in out
+    (tmp_path / "out").rename(tmp_path / "task")
+    loop(step={"weigh": WEIGH})
+    seen = [
+        sorted(str({word: one.get(word) for word in SAME}) for one in ended(tmp_path / run)) for run in ("task", "out")
+    ]
+    assert seen[0] == seen[1]
+
+
+def test_a_task_that_fails_is_tried_again_and_told_with_its_node_and_log(loop: Any, tmp_path: Path) -> None:
+    weigh = {**WEIGH, "options": {"fail": True}}
+    result, out = loop(steps=1, step={"weigh": {**weigh, "retries": 1}}, actors={"weigh": SHELF})
+    assert result.status == "completed", out
+    assert [one["attempts"] for one in ended(tmp_path / "out") if one["phase"] == "weigh"] == [2]
+    (tmp_path / "out").rename(tmp_path / "first")
+    result, out = loop(steps=1, step={"weigh": weigh}, actors={"weigh": SHELF})
+    assert "FAILED  weigh in step 1/1: ValueError: too heavy [task weigh, pid " in out
+    assert f"node {ray.util.get_node_ip_address()} (" in out
+
+
+def test_a_task_whose_process_ends_is_told(loop: Any) -> None:
+    _, out = loop(steps=1, step={"weigh": {**WEIGH, "options": {"die": True}}}, actors={"weigh": SHELF})
+    assert "FAILED  weigh in step 1/1: its task died: " in out
+
+
+def test_a_task_ends_with_the_run_that_an_actor_has_left(loop: Any, tmp_path: Path) -> None:
+    weigh = {**WEIGH, "reads": ["policy"], "options": {"slow": 600.0, "rollouts": []}, "writes": [], "pure": False}
+    began = time.monotonic()
+    _, out = loop(steps=1, step={"weigh": weigh}, actors={"weigh": SHELF}, engine={"die": 0}, grace_s=3)
+    assert time.monotonic() - began < 60
+    assert "FAILED  generate in step 1/1: its actor died: " in out
+    assert gone(int((tmp_path / "weighing").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("actors", "message"),
+    [
+        ({"weigh": {"resources": {"crane": 1}}}, r"no room .* for weigh: 1 crane: it has 0 crane \(0 free\)"),
+        ({"wiegh": SHELF}, r"there is no such component, did you mean 'weigh'\?? .*phases that are functions: weigh"),
+        ({"weigh": {"num_cpu": 1}}, "executor.actors.weigh: no option 'num_cpu', did you mean 'num_cpus'"),
+        ({"weigh": {"count": 2}}, "executor.actors.weigh.count=2: only a component can be several actors"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused(loop: Any, tmp_path: Path, actors: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        loop(step={"weigh": WEIGH}, actors=actors, room_s=1.0)
+    assert not (tmp_path / "out").exists()
 
 
 # ---- what goes wrong -----------------------------------------------------------------------------------------------
