@@ -27,8 +27,8 @@ GROUPS = ("graph", "placement", "engine", "trainer", "rewards", "data", "model",
 """The groups that a configuration has one choice of."""
 SIDE = "--"
 """Stands before each side of a comparison."""
-OPEN = ("graph.", "placement.", "components.", "executor.actors.")
-"""Sections whose keys the graph's own check knows, or the executor's, so that Hydra need not."""
+OPEN = ("graph.", "placement.", "components.", "executor.actors.", "executor.init.", "executor.runtime_env.")
+"""Sections whose keys the graph's own check knows, or the executor's, or Ray's, so that Hydra need not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,17 @@ def opened(override: str) -> str:
     key, _, value = override.lstrip("+").partition("=")
     if key in (*GROUPS, "experiment") and value == "null":
         return f"~{key}"
-    return f"++{key}={value}" if key.startswith(OPEN) else override
+    return f"++{key}={value}" if _is_open(key) else override
 
 
 def adds_key(override: str) -> bool:
     """Whether an override may make a key that only we can refuse: Hydra takes whatever has a ``+``."""
-    return override.startswith("+") and not override.lstrip("+").startswith(OPEN)
+    return override.startswith("+") and not _is_open(override.lstrip("+").partition("=")[0])
+
+
+def _is_open(key: str) -> bool:
+    """Whether a key is in such a section, or is one that is not a group."""
+    return "." in key and f"{key}.".startswith(OPEN)
 
 
 def _command(word: str) -> str:

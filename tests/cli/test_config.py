@@ -70,6 +70,15 @@ def test_a_graph_key_needs_no_plus(stepgraph: Run) -> None:
     assert any("eval" in {p["name"] for p in v["phases"]} for v in json.loads(done.out)["variants"])
 
 
+@pytest.mark.parametrize(
+    "word", ["init={num_cpus: 7}", "init.num_cpus=7", "actors={trainer: {count: 7}}", "actors.trainer.count=7"]
+)
+def test_what_is_handed_on_to_ray_needs_no_plus(stepgraph: Run, word: str) -> None:
+    done = stepgraph("plan", "executor=ray", f"executor.{word}", "--cfg", "job", "--package", "executor")
+    assert (done.code, done.err) == (0, "")
+    assert ": 7\n" in done.out
+
+
 def test_a_phase_can_be_added_and_taken_out(stepgraph: Run) -> None:
     Path("audit.py").write_text("def audit(rollouts):\n    return {'report': len(rollouts)}\n")
     added = "graph.step.audit={use: ./audit.py:audit, reads: [rollouts], writes: [report]}"
