@@ -14,10 +14,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from stepgraph.errors import ConfigError, MissingTarget, did_you_mean
@@ -138,14 +139,24 @@ def _executed(name: str, file: Path, changed: int) -> ModuleType:
     """Run a file as a module. Its folder is looked in last, so that it can import what lies beside it."""
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
-    spec = spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is not a Python file")
+    loader = _Fresh(name, str(file))
+    spec = ModuleSpec(name, loader, origin=str(file))
+    spec.has_location = True
     made = module_from_spec(spec)
     setattr(made, CHANGED, changed)
     sys.modules[name] = made  # dataclasses and pickle look their module up while it is executed
-    spec.loader.exec_module(made)
+    loader.exec_module(made)
     return made
+
+
+class _Fresh(SourceFileLoader):
+    """Reads the source each time: bytecode is taken for that of a file that was changed within a second, and written
+    beside it, where a plan leaves nothing behind.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
 
 
 def _broken(target: str, who: str, error: BaseException) -> ConfigError:

@@ -114,13 +114,17 @@ def test_another_s_decorator_of_the_same_name_is_not_taken_for_ours(here: Path) 
     assert step(loaded("graph.step.a={use: ./other.py:f}"), "a").writes == ()
 
 
-def test_a_file_that_changed_is_read_again(here: Path) -> None:
+def test_a_file_that_changed_is_read_again_and_nothing_is_left_beside_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
     override = "graph.step.audit={use: ./audit.py:length_audit}"
     text = AUDIT.replace('["report"]', '["re" + "port"]')
     (here / "audit.py").write_text(text)
     assert step(loaded(override), "audit").writes == ("report",)
     (here / "audit.py").write_text(text.replace('"port"', '"mark"'))
     assert step(loaded(override), "audit").writes == ("remark",)
+    assert [path.name for path in here.iterdir()] == ["audit.py"]
 
 
 def test_a_function_without_words_and_outputs_is_work_that_always_runs(here: Path) -> None:
