@@ -1,46 +1,17 @@
-"""Small real components, and a context that stands for the runtime's: it logs into a dict and hands out folders."""
+"""Small real components that were built together."""
 
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from small import DIGITS, Context, tiny
 
 if find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
 
 CONF = Path(__file__).parents[2] / "conf"
-TINY = {
-    "name": "tiny",
-    "config": {
-        "model_type": "qwen2",
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-        "tie_word_embeddings": False,
-    },
-    "tokenizer": "digits",
-}
-DIGITS = {"task": "digits", "op": "copy", "length": 3, "batch": 4, "eval_size": 5}
-
-
-class FakeContext:
-    def __init__(self, run_dir, components, seed=0, step=0):
-        self.run_dir, self.components, self.seed, self.step, self.phase = run_dir, components, seed, step, "phase"
-        self.metrics = {}
-
-    def log(self, **metrics):
-        self.metrics |= metrics
-
-    @contextmanager
-    def checkpoint(self):
-        folder = self.run_dir / f"checkpoint-{self.step}"
-        folder.mkdir(parents=True)
-        yield folder
+TINY = tiny()
 
 
 class Loop:
@@ -59,7 +30,7 @@ class Loop:
         self.prompts = self.data.stream("prompts")
 
     def ctx(self, seed=0, step=0):
-        return FakeContext(self.shared.run_dir, {"data": self.data, "rewards": self.rewards}, seed, step)
+        return Context(self.shared.run_dir, {"data": self.data, "rewards": self.rewards}, seed, step)
 
     def sync(self):
         self.engine.sync(self.ctx(), {"engine": self.trainer.weights("policy")})

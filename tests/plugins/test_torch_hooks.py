@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small import DIGITS, tiny
 
 torch = pytest.importorskip("torch")
 
@@ -16,21 +17,6 @@ from stepgraph.runtime.contract import Shared  # noqa: E402
 from stepgraph.styles import Sample  # noqa: E402
 
 pytestmark = pytest.mark.torch
-MODEL = {
-    "name": "tiny",
-    "config": {
-        "model_type": "qwen2",
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-        "tie_word_embeddings": False,
-    },
-    "tokenizer": "digits",
-}
-DIGITS = {"task": "digits", "op": "copy", "length": 3, "batch": 4, "eval_size": 5}
 
 
 class Context:
@@ -52,7 +38,7 @@ class Loop:
         from stepgraph.components.torch import TorchEngine, TorchTrainer
         from stepgraph.data import Data, Rewards
 
-        shared = Shared(MODEL, DIGITS, 0, folder, "cpu")
+        shared = Shared(tiny(), DIGITS, 0, folder, "cpu")
         self.engine = TorchEngine(shared, group=4, places={"engine": "device", "kv": "device"})
         self.trainer = TorchTrainer(shared, places={"policy": "device"})
         self.prompts, self.rewards = Data(shared, **DIGITS).stream("prompts"), Rewards(shared)

@@ -1,48 +1,18 @@
 """Small models for real engines, and what transformers itself would answer with a trainer's weights."""
 
-from contextlib import contextmanager
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+from small import DIGITS, Context, tiny
 
 if find_spec("vllm") is None:
     collect_ignore = ["transfer_parts.py"]
 
-DIGITS = {"task": "digits", "op": "copy", "length": 3, "batch": 4, "eval_size": 5}
 
-
-def tiny(**changes):
-    """A Qwen2 from nothing; wide enough that its greedy answers are no near-ties."""
-    config = {
-        "model_type": "qwen2",
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 160,
-        "tie_word_embeddings": False,
-        "initializer_range": 0.2,
-    }
-    return {"name": "tiny", "config": config | changes, "tokenizer": "digits"}
-
-
-class Context:
-    """Stands for the runtime's: it logs into a dict and hands out folders."""
-
-    def __init__(self, run_dir, components=(), seed=0, step=0):
-        self.run_dir, self.components, self.seed, self.step, self.phase = run_dir, dict(components), seed, step, "phase"
-        self.metrics = {}
-
-    def log(self, **metrics):
-        self.metrics |= metrics
-
-    @contextmanager
-    def checkpoint(self):
-        folder = self.run_dir / f"checkpoint-{self.step}"
-        folder.mkdir(parents=True)
-        yield folder
+def wide(**changes):
+    """The small model; its greedy answers are no near-ties."""
+    return tiny(max_position_embeddings=160, initializer_range=0.2, **changes)
 
 
 @pytest.fixture
@@ -50,7 +20,7 @@ def shared(tmp_path):
     from stepgraph.runtime.contract import Shared
 
     def make(name="run", seed=0, **changes):
-        return Shared(model=tiny(**changes), data=DIGITS, seed=seed, run_dir=tmp_path / name, devices="cpu")
+        return Shared(model=wide(**changes), data=DIGITS, seed=seed, run_dir=tmp_path / name, devices="cpu")
 
     return make
 

@@ -1,10 +1,10 @@
 """The trainer on the real DeepSpeed: the same updates as plain torch, and nothing lost by going away or being saved."""
 
 import gc
-import random
 from dataclasses import replace
 
 import pytest
+from small import scored
 
 pytest.importorskip("deepspeed", reason="deepspeed is not installed: pip install 'stepgraph[deepspeed]'")
 torch = pytest.importorskip("torch")
@@ -15,27 +15,14 @@ from stepgraph.components.deepspeed import DeepSpeedTrainer  # noqa: E402
 from stepgraph.components.torch import TorchTrainer  # noqa: E402
 from stepgraph.components.torch.park import anonymous_bytes  # noqa: E402
 from stepgraph.errors import ConfigError, RunError  # noqa: E402
-from stepgraph.runtime.contract import Prompt, Rollout  # noqa: E402
 
 STAGES = [(0, "float32"), (1, "float32"), (1, "bfloat16"), (2, "float32"), (3, "float32"), (3, "bfloat16")]
 WIDE = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 8}
 
 
-def scored(seed, count=16):
-    """Rollouts of different lengths in groups of four, and a reward for each."""
-    draw = random.Random(seed)
-    rollouts = []
-    for number in range(count):
-        length, prompt = draw.randint(1, 3), (6, 3, 8, 13)[: draw.randint(2, 4)]
-        tokens = tuple(draw.randint(3, 12) for _ in range(length))
-        logprobs = tuple(-2.0 - draw.random() / 5 for _ in range(length))
-        rollouts.append(Rollout(Prompt("305=", "305", number // 4), prompt, tokens, logprobs, "", 0, number // 4))
-    return {"rollouts": rollouts, "rewards": [draw.random() for _ in range(count)]}
-
-
 def update(trainer, ctx, seed):
     log = ctx()
-    trainer.train(log, **scored(seed))
+    trainer.train(log, **scored(seed, 16, 4))
     return log.metrics["policy/loss"], log.metrics["policy/grad_norm"]
 
 
@@ -144,7 +131,7 @@ def test_what_is_no_checkpoint_is_refused(shared, ctx, tmp_path):
 
 def test_a_gradient_that_is_not_finite_spoils_the_policy_and_says_so(shared, ctx):
     made = DeepSpeedTrainer(shared())
-    given = scored(0)
+    given = scored(0, 16, 4)
     odd = [replace(one, logprobs=(float("nan"),) * len(one.tokens)) for one in given["rollouts"]]
     assert "the policy is spoilt" in refused(made.train, ctx(), odd, given["rewards"])
     assert "contents were dropped" in refused(update, made, ctx, 1)

@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import random
 import socket
 import traceback
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from small import scored, tiny
 
 pytest.importorskip("deepspeed", reason="deepspeed is not installed: pip install 'stepgraph[deepspeed]'")
 torch = pytest.importorskip("torch")
@@ -22,7 +22,7 @@ from stepgraph.components.deepspeed import DeepSpeedTrainer  # noqa: E402
 from stepgraph.components.deepspeed.start import met  # noqa: E402
 from stepgraph.components.torch import TorchTrainer  # noqa: E402
 from stepgraph.errors import ConfigError  # noqa: E402
-from stepgraph.runtime.contract import Prompt, Rollout, Shared  # noqa: E402
+from stepgraph.runtime.contract import Shared  # noqa: E402
 
 RANKS = 2
 CASES = [
@@ -33,18 +33,6 @@ CASES = [
     (3, 2, "float32"),
     (3, 256, "bfloat16"),
 ]
-
-
-def scored(seed, count=15):
-    """Rollouts of different lengths in groups of three, and a reward for each."""
-    draw = random.Random(seed)
-    rollouts = []
-    for number in range(count):
-        length, prompt = draw.randint(1, 3), (6, 3, 8, 13)[: draw.randint(2, 4)]
-        tokens = tuple(draw.randint(3, 12) for _ in range(length))
-        logprobs = tuple(-2.0 - draw.random() / 5 for _ in range(length))
-        rollouts.append(Rollout(Prompt("305=", "305", number // 3), prompt, tokens, logprobs, "", 0, number // 3))
-    return {"rollouts": rollouts, "rewards": [draw.random() for _ in range(count)]}
 
 
 def context(folder, rank=0):
@@ -64,7 +52,7 @@ def updated(trainer, seeds, folder, rank=0):
     told = []
     for seed in seeds:
         ctx = context(folder, rank)
-        trainer.train(ctx, **scored(seed))
+        trainer.train(ctx, **scored(seed, 15, 3))
         told.append({name: ctx.metrics[name] for name in sorted(ctx.metrics) if name.startswith("policy/")})
     return told
 
@@ -102,18 +90,7 @@ def case(shared, folder, stage, micro_batch, dtype):
 
 @pytest.fixture(scope="module")
 def model():
-    config = {
-        "model_type": "qwen2",
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 160,
-        "tie_word_embeddings": False,
-        "initializer_range": 0.2,
-    }
-    return {"name": "tiny", "config": config, "tokenizer": "digits"}
+    return tiny(max_position_embeddings=160, initializer_range=0.2)
 
 
 @pytest.fixture(scope="module")
