@@ -124,3 +124,9 @@ def test_a_swap_stays_whole_whichever_half_is_written_first() -> None:
     }
     step = {"swap": {"moves": {"a": "host", "b": "device"}}}
     assert left(step, resources, keep={"b": "device"}, placement=COLOCATED) == ["0 swap a>host b>device"]
+
+
+def test_what_is_written_anew_where_it_was_freed_is_brought_back_first() -> None:
+    step = {"away": {"reads": ["a"], "moves": {"b": "none"}}, "back": {"moves": {"b": "device"}}}
+    step |= {"fill": {"writes": ["b"]}, "use": {"reads": ["b"]}}
+    assert left(step) == ["0 away b>none", "0 back b>device", "0 fill", "0 use"]
