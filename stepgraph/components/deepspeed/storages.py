@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stepgraph.components.torch.park import PLACES, give_back, measured
+from stepgraph.components.torch.park import give_back, measured
+from stepgraph.components.torch.residency import Placed
 from stepgraph.components.torch.store import HostFile, Slot
-from stepgraph.errors import RunError, did_you_mean
+from stepgraph.errors import RunError
 
 CPU = torch.device("cpu")
 LINE = 64  # bytes: where a storage may begin in the file
@@ -34,32 +35,19 @@ class Away:
     pinned: Tensor | None = None
 
 
-class StoragePark:
+class StoragePark(Placed):
     """The storages of one resource, and where they are. ``tensors`` is asked anew before each move."""
 
+    stack = "deepspeed"
+
     def __init__(self, resource: str, tensors: Callable[[], Iterable[Tensor]], device: torch.device, folder: Path):
-        self.resource, self.place, self.lost = resource, "device", False
+        super().__init__(resource)
         self._tensors, self._device, self._folder = tensors, device, folder
         self._away: dict[int, Away] = {}
         self._file: HostFile | None = None
 
-    def move(self, place: str) -> int:
-        """Go to a place. Returns the bytes that the device really lost, or got back; 0 when already there."""
-        if place not in PLACES:
-            hint, known = did_you_mean(place, PLACES), ", ".join(PLACES)
-            raise RunError(f"deepspeed cannot move '{self.resource}' to '{place}'{hint}; the places it has are {known}")
-        if place == self.place:
-            return 0
-        moved = measured(self._device, lambda: self._go(place))
-        self.place, self.lost = place, self.lost or place == "none"
-        return min(moved, self.nbytes)
-
-    def filled(self) -> None:
-        self.lost = False
-
     @property
     def nbytes(self) -> int:
-        """The size of the contents, wherever they are."""
         if self.place == "device":
             return sum(storage.nbytes() for storage in self._storages())
         return sum(one.size for one in self._away.values())
@@ -76,15 +64,16 @@ class StoragePark:
         part = Slot(tensor.shape, tensor.dtype, CPU, away.offset + first)
         return self._file.read(part) if count else torch.empty(tensor.shape, dtype=tensor.dtype)
 
+    def _measured(self, act: Callable[[], None]) -> int:
+        return measured(self._device, act)
+
     def _go(self, place: str) -> None:
-        if self.place == "device":
-            self._leave(place)
-        elif place == "device":
-            self._return()
-        else:
-            self._file = None
-            self._away = {key: Away(one.storage, one.size, one.offset) for key, one in self._away.items()}
+        super()._go(place)
         give_back(self._device)
+
+    def _change(self, place: str) -> None:
+        self._file = None
+        self._away = {key: Away(one.storage, one.size, one.offset) for key, one in self._away.items()}
 
     def _leave(self, place: str) -> None:
         offset = 0

@@ -23,51 +23,40 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from stepgraph.components.torch.residency import Placed
 from stepgraph.components.torch.store import HostFile, Slot, lay_out, nbytes, size
-from stepgraph.errors import RunError, did_you_mean
+from stepgraph.errors import RunError
 
-PLACES = ("device", "host", "none")
 LARGE = 64 << 20  # bytes: work on a resource of this size leaves so much behind that giving it back pays
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
 
 
-class Park:
+class Park(Placed):
     """The tensors of one resource, and where they are.
 
     ``tensors`` names them; it is asked anew before each move, as an optimizer makes its state late. A tensor keeps its
-    identity through a move (only its data is exchanged), so whoever holds it need not be told. ``lost`` says that the
-    contents were dropped; who writes new ones calls ``filled``.
+    identity through a move (only its data is exchanged), so whoever holds it need not be told.
     """
 
+    stack = "torch"
+
     def __init__(self, resource: str, tensors: Callable[[], Mapping[str, Tensor]], device: torch.device, folder: Path):
-        self.resource, self.place, self.lost = resource, "device", False
+        super().__init__(resource)
         self._tensors, self._device, self._folder = tensors, device, folder
         self._slots: dict[str, Slot] = {}
         self._host: HostFile | _Pinned | None = None
         self._mapping: _Mapping | None = None
 
     def move(self, place: str) -> int:
-        """Go to a place. Returns the bytes that the device really lost, or got back; 0 when already there."""
-        if place not in PLACES:
-            known = ", ".join(PLACES)
-            hint = did_you_mean(place, PLACES)
-            raise RunError(f"torch cannot move '{self.resource}' to '{place}'{hint}; the places it has are {known}")
-        if place == self.place:
-            return 0
-        leaves = self.place == "device"
-        moved = measured(self._device, lambda: self._go(place))
-        self.place, self.lost = place, self.lost or place == "none"
-        if leaves and self.nbytes >= LARGE:
+        before = self.place
+        moved = super().move(place)
+        if before == "device" != self.place and self.nbytes >= LARGE:
             give_back(self._device)
-        return min(moved, self.nbytes)
-
-    def filled(self) -> None:
-        self.lost = False
+        return moved
 
     @property
     def nbytes(self) -> int:
-        """The size of the contents, wherever they are."""
         if self.place == "device":
             return sum(t.nbytes for t in self._tensors().values())
         return sum(nbytes(slot) for slot in self._slots.values())
@@ -78,12 +67,11 @@ class Park:
             raise RunError(f"'{self.resource}' is at '{self.place}' and has no contents there; reload it first")
         return self._host.read(self._slots[name])
 
-    def _go(self, place: str) -> None:
-        if self.place == "device":
-            self._leave(place)
-        elif place == "device":
-            self._return()
-        elif place == "none":
+    def _measured(self, act: Callable[[], None]) -> int:
+        return measured(self._device, act)
+
+    def _change(self, place: str) -> None:
+        if place == "none":
             self._host = None
         else:  # from nothing to host: empty contents, so that the next move brings zeros back
             self._host = self._new_host()

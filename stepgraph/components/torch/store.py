@@ -64,8 +64,13 @@ def lay_out(tensors: Mapping[str, Tensor]) -> dict[str, Slot]:
     slots, offset = {}, 0
     for name, tensor in tensors.items():
         slots[name] = Slot(tensor.shape, tensor.dtype, tensor.device, offset)
-        offset += -(-tensor.nbytes // 64) * 64 or 64  # aligned, and no two slots share an offset
+        offset = following(offset, tensor)
     return slots
+
+
+def following(offset: int, tensor: Tensor) -> int:
+    """Where the slot after a tensor's may begin: aligned, and no two slots share an offset."""
+    return offset + (-(-tensor.nbytes // 64) * 64 or 64)
 
 
 def size(slots: Iterable[Slot]) -> int:

@@ -15,51 +15,37 @@ import torch
 from torch import Tensor
 
 from stepgraph.components.torch.park import give_back, measured
-from stepgraph.components.torch.store import HostFile, Slot
+from stepgraph.components.torch.residency import Placed
+from stepgraph.components.torch.store import HostFile, Slot, following
 from stepgraph.components.vllm.worker import KV, WEIGHTS
-from stepgraph.errors import RunError, did_you_mean
+from stepgraph.errors import RunError
 
 CPU = torch.device("cpu")
 Tensors = Callable[[], Iterator[tuple[str, Tensor]]]
 
 
-class Sleeper:
+class Sleeper(Placed):
     """One resource of a vLLM, with a place. A subclass says how it leaves and returns."""
 
-    places: tuple[str, ...]
+    stack = "vllm"
     tag: str
 
     def __init__(self, llm: Any, resource: str, size: int, on_cpu: bool) -> None:
-        self.resource, self.place, self.lost, self.size = resource, "device", False, size
-        self._llm, self._on_cpu = llm, on_cpu
+        super().__init__(resource)
+        self._llm, self._size, self._on_cpu = llm, size, on_cpu
 
-    def move(self, place: str) -> int:
-        """Go to a place. Returns the bytes that the device really lost, or got back."""
-        if place not in self.places:
-            hint, known = did_you_mean(place, self.places), ", ".join(self.places)
-            raise RunError(f"vllm cannot move '{self.resource}' to '{place}'{hint}; the places it has are {known}")
-        if place == self.place:
-            return 0
-        moved = self._measured(lambda: self._go(place))
-        self.place, self.lost = place, self.lost or place == "none"
-        return min(moved, self.size)
-
-    def filled(self) -> None:
-        self.lost = False
-
-    def _go(self, place: str) -> None:
-        if self.place == "device":
-            self._leave(place)
-        elif place == "device":
-            self._return()
-        else:
-            self._forget()
+    @property
+    def nbytes(self) -> int:
+        return self._size
 
     def _leave(self, place: str) -> None:
         self._ask("discard", (self.tag,))
 
     def _return(self) -> None:
         self._ask("wake_up", [self.tag])
+
+    def _change(self, place: str) -> None:
+        self._forget()
 
     def _forget(self) -> None:
         """What was put away is not wanted any more."""
@@ -90,7 +76,6 @@ class Cache(Sleeper):
 class Copy(Sleeper):
     """The engine's weights."""
 
-    places = ("device", "host", "none")
     tag = WEIGHTS
 
     def __init__(self, llm: Any, resource: str, size: int, on_cpu: bool, *, cache: Cache, folder: Path) -> None:
@@ -156,7 +141,7 @@ class _Kept:
             for name, tensor in tensors:
                 slots[name] = Slot(tensor.shape, tensor.dtype, tensor.device, end)
                 file.write(slots[name], tensor)
-                end += -(-tensor.nbytes // 64) * 64 or 64
+                end = following(end, tensor)
         except OSError as error:
             cure = "make room there, or set engine.park to another folder"
             raise RunError(f"cannot keep a copy of the weights in '{folder}': {error.strerror}; {cure}") from error
